@@ -116,7 +116,13 @@ func (c *Conn) Inspect(ctx context.Context) (State, error) {
 		_, err = run(ctx, c.pg, "SET lock_timeout = '3s'")
 	}
 	if err == nil {
-		s, err = Inspect(ctx, c.pg, c.cfg)
+		in := inspection{ctx: ctx, pg: c.pg}
+		in.server()
+		if in.state.WALLevel != "logical" { // how it is changed depends on who runs the server
+			in.platform()
+		}
+		in.stream(&c.cfg)
+		s, err = in.state, in.err
 	}
 	if err == nil { // else the connection is given up. A slot that is made waits for locks of its own
 		_, err = run(ctx, c.pg, "SET lock_timeout = 0")
@@ -135,14 +141,16 @@ func Inspect(ctx context.Context, pg *pgconn.PgConn, cfg Config) (State, error) 
 	in := inspection{ctx: ctx, pg: pg}
 	in.server()
 	in.platform()
-	backend := in.rows(1, `SELECT coalesce((SELECT backend_type FROM pg_stat_activity WHERE pid = pg_backend_pid()), '')`)
-	if len(backend) == 1 && backend[0][0] == "walsender" { // it knows replication commands
-		in.identify()
-	}
+	in.stream(&cfg)
+	return in.state, in.err
+}
+
+// stream asks for what a stream begins with.
+func (in *inspection) stream(cfg *Config) {
+	in.identify()
 	in.slot(cfg.Slot)
 	in.publication(cfg.Publication)
 	in.tables(cfg.Tables, cfg.Publication)
-	return in.state, in.err
 }
 
 // InspectServer is what Inspect tells of the server alone.
@@ -221,9 +229,14 @@ func (in *inspection) platform() {
 	in.state.Platform = platform.Of(signs)
 }
 
-// identify runs IDENTIFY_SYSTEM and reads the timeline's history.
+// identify runs IDENTIFY_SYSTEM and reads the timeline's history, where the session knows
+// replication commands. A pooler may have dropped that it is to.
 // https://www.postgresql.org/docs/current/protocol-replication.html
 func (in *inspection) identify() {
+	backend := in.rows(1, `SELECT coalesce((SELECT backend_type FROM pg_stat_activity WHERE pid = pg_backend_pid()), '')`)
+	if len(backend) != 1 || backend[0][0] != "walsender" {
+		return
+	}
 	system, err := pglogrepl.IdentifySystem(in.ctx, in.pg)
 	if err != nil {
 		in.err = err

@@ -1,41 +1,11 @@
--- What a check wants to know of tables in addition to their columns' fitness, as one
--- JSON array of those that exist. $1 are the tables, a JSON array of [schema, name,
--- column of the status or nothing, schema and name of the archive or nothing], of which
--- the place is returned. WithPublished puts published before it.
-SELECT coalesce(jsonb_agg(jsonb_build_object(
-    'place', w.place, 'owner', pg_get_userbyid(c.relowner), 'owned', pg_has_role(c.relowner, 'USAGE'),
+-- Whether tables fit their mappings, in addition to their columns' fitness, as one JSON
+-- object of those that exist, by their places among $1, a JSON array of [schema, name,
+-- column of the status or nothing, schema and name of the archive or nothing].
+SELECT coalesce(jsonb_object_agg(w.place, jsonb_build_object(
     'row_security', c.relrowsecurity, 'rows_hidden', row_security_active(c.oid),
     'policies', (SELECT coalesce(jsonb_agg(p.polname ORDER BY p.polname), '[]') FROM pg_policy p WHERE p.polrelid = c.oid),
-    'triggers', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', t.tgname, 'function', t.tgfoid::regproc::text,
-            'path', EXISTS (SELECT FROM pg_proc f, unnest(f.proconfig) s WHERE f.oid = t.tgfoid AND starts_with(s, 'search_path='))) ORDER BY t.tgname), '[]')
-        FROM pg_trigger t
-        WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('A', CASE current_setting('session_replication_role') WHEN 'replica' THEN 'R' ELSE 'O' END) AND t.tgtype & 16 <> 0
-          AND (t.tgattr = ''::int2vector OR EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = w.t->>2 AND a.attnum = ANY (t.tgattr::int2[])))),
-    'options', coalesce(to_jsonb(c.reloptions), '[]'),
-    'rows', c.reltuples::bigint,
-    'bytes', CASE WHEN c.relkind = 'p' THEN (SELECT coalesce(sum(pg_table_size(l.relid)), 0) FROM pg_partition_tree(c.oid) l WHERE l.isleaf)
-        ELSE pg_table_size(c.oid) END,
-    'updates', coalesce((SELECT sum(s.n_tup_upd) FROM pg_stat_user_tables s WHERE s.relid = c.oid), 0),
-    'hot_updates', coalesce((SELECT sum(s.n_tup_hot_upd) FROM pg_stat_user_tables s WHERE s.relid = c.oid), 0),
-    'dead', coalesce((SELECT sum(s.n_dead_tup) FROM pg_stat_user_tables s WHERE s.relid = c.oid), 0),
-    -- Indexes that a change of the status has to touch.
-    'status_indexes', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', x.relname, 'partial', i.indpred IS NOT NULL) ORDER BY x.relname), '[]')
-        FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = w.t->>2
-        WHERE i.indrelid = c.oid AND (a.attnum = ANY (i.indkey::int2[]) OR EXISTS
-            (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
-                AND d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid AND d.refobjsubid = a.attnum))),
-    'broken_indexes', (SELECT coalesce(jsonb_agg(x.relname ORDER BY x.relname), '[]')
-        FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid WHERE i.indrelid = c.oid AND NOT i.indisvalid AND x.relkind = 'i'),
-    'identity', c.relreplident,
     'key', (SELECT coalesce(jsonb_agg(a.attname ORDER BY array_position(i.indkey::int2[], a.attnum)), '[]')
         FROM pg_index i JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey::int2[]) WHERE i.indrelid = c.oid AND i.indisprimary),
-    'has_key', EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND (i.indisprimary AND c.relreplident = 'd' OR i.indisreplident)),
-    -- Publications that make the server refuse an UPDATE without identity.
-    'update_publications', coalesce(u.updating, '[]'), 'row_filters', coalesce(u.filters, '[]'),
-    'privileges', (SELECT coalesce(jsonb_agg(p.privilege), '[]') FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) p(privilege)
-        WHERE has_table_privilege(c.oid, p.privilege)),
-    'updatable', (SELECT coalesce(jsonb_agg(a.attname ORDER BY a.attnum), '[]') FROM pg_attribute a
-        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND has_column_privilege(c.oid, a.attnum, 'UPDATE')),
     'columns', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', a.attname, 'type', format_type(a.atttypid, a.atttypmod),
             'not_null', a.attnotnull) ORDER BY a.attnum), '[]')
         FROM pg_attribute a
@@ -50,12 +20,7 @@ SELECT coalesce(jsonb_agg(jsonb_build_object(
     'archive_constraints', (SELECT coalesce(jsonb_agg(pg_get_constraintdef(k.oid)), '[]')
         FROM pg_namespace o JOIN pg_class r ON r.relnamespace = o.oid JOIN pg_attribute a ON a.attrelid = r.oid JOIN pg_constraint k ON k.conrelid = r.oid
         WHERE o.nspname = w.t->>3 AND r.relname = w.t->>4 AND a.attname = w.t->>2 AND k.contype = 'c' AND k.conkey = ARRAY[a.attnum])
-)), '[]')::text
+)), '{}')::text
 FROM jsonb_array_elements($1::jsonb) WITH ORDINALITY w(t, place)
 JOIN pg_namespace n ON n.nspname = w.t->>0
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.t->>1 AND c.relkind IN ('r', 'p')
-CROSS JOIN LATERAL (
-    SELECT jsonb_agg(DISTINCT p.pubname) FILTER (WHERE p.pubupdate) AS updating, -- version 14 may list a partition twice
-        jsonb_agg(jsonb_build_object('publication', p.pubname, 'where', p.rowfilter) ORDER BY p.pubname) FILTER (WHERE p.rowfilter IS NOT NULL) AS filters
-    FROM published p WHERE p.relid = c.oid
-) u

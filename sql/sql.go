@@ -144,6 +144,8 @@ var (
 	CheckRole string
 	//go:embed check_table.sql
 	CheckTable string
+	//go:embed check_table_details.sql
+	CheckTableDetails string
 	//go:embed suggest_table.sql
 	SuggestTable string
 )

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
@@ -360,7 +361,7 @@ func (k *keeper) finish(ctx context.Context, c *claim) {
 		k.lost(ctx, c, groups, fmt.Errorf("writing the marks of claimed rows: %w", err))
 		return
 	}
-	c.conn.Release()
+	go postgres.Release(c.conn)
 	took := time.Since(started)
 	for key, w := range all {
 		left := k.answerWritten(w)
@@ -400,5 +401,5 @@ func (k *keeper) release(c *claim) {
 	if err := tablesql.Run(ctx, c.conn.Conn(), tablesql.Step{SQL: "ROLLBACK"}); err != nil {
 		_ = c.conn.Conn().Close(ctx) // it is given up anyway
 	}
-	c.conn.Release()
+	go postgres.Release(c.conn)
 }

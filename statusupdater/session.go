@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
 const (
@@ -19,7 +20,7 @@ const (
 	keepNone = time.Minute
 )
 
-// session is a worker's connection. The pool cleans one that comes back, which takes
+// session is a worker's connection. One that goes back to the pool is cleaned, which takes
 // the server as long as to mark a row. So the worker keeps it for the next batches
 // of the same table, and under a trickle of marks it is cleaned ten times a second.
 type session struct {
@@ -57,7 +58,7 @@ func (s *session) take(table *outbox.Table) *pgxpool.Conn {
 	conn := s.idle
 	s.idle, s.again = nil, true
 	if conn != nil && s.table != table {
-		conn.Release()
+		go postgres.Release(conn)
 		return nil
 	}
 	return conn
@@ -75,14 +76,14 @@ func (s *session) release(conn *pgxpool.Conn, works bool) {
 	case !works && s.again:
 		s.none = now.Add(keepNone)
 	}
-	conn.Release()
+	go postgres.Release(conn)
 }
 
 func (s *session) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.idle != nil && !time.Now().Before(s.until) {
-		s.idle.Release()
+		go postgres.Release(s.idle)
 		s.idle = nil
 	}
 }

@@ -314,7 +314,7 @@ func (p *process) recover(ctx context.Context, of *outbox.Unit, names []exactlyo
 	if err != nil {
 		return err
 	}
-	conn.Release()
+	postgres.Release(conn)
 	return p.with(ctx, t, func(ctx context.Context, r *round) error { return r.rollback(ctx, r.recoverUnit(ctx, of, names)) })
 }
 

@@ -424,7 +424,7 @@ func (p *process) with(ctx context.Context, t *target, f func(ctx context.Contex
 	if err != nil {
 		return fmt.Errorf("connecting to note what was published: %w", err)
 	}
-	defer conn.Release()
+	defer func() { go postgres.Release(conn) }() // nobody waits while it is cleaned
 	r := &round{process: p, conn: conn.Conn(), target: t, limit: p.cfg.StatementTimeout * 5 / 6}
 	if err = f(ctx, r); err != nil {
 		discard(conn, err)

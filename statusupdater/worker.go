@@ -303,7 +303,7 @@ func (p *process) connect(ctx context.Context, proven bool) (*pgxpool.Conn, *tar
 	conn, err := p.session.acquire(ctx, p.key.table)
 	if err == nil && proven {
 		if err = conn.Ping(ctx); err != nil {
-			conn.Release()
+			postgres.Release(conn)
 		}
 	}
 	if err != nil {
@@ -312,7 +312,7 @@ func (p *process) connect(ctx context.Context, proven bool) (*pgxpool.Conn, *tar
 	t, err := p.targets.Get(ctx, conn.Conn(), p.key.table)
 	if err != nil {
 		discard(conn, err)
-		conn.Release()
+		postgres.Release(conn)
 	}
 	return conn, t, err
 }
@@ -346,8 +346,8 @@ func (p *process) endHung(ctx context.Context, pid uint32) bool {
 	var args tablesql.Params
 	sql := terminateHung + args.Bind(strconv.AppendUint(nil, uint64(pid), 10), "integer")
 	ended := false
-	err := p.cfg.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		return tablesql.Run(ctx, conn.Conn(), tablesql.Step{SQL: sql, Args: args, Each: func([][]byte) error { ended = true; return nil }})
+	err := postgres.Acquire(ctx, p.cfg.Pool, func(conn *pgx.Conn) error {
+		return tablesql.Run(ctx, conn, tablesql.Step{SQL: sql, Args: args, Each: func([][]byte) error { ended = true; return nil }})
 	})
 	return err == nil && ended
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgerrcode"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
@@ -241,8 +241,8 @@ func (d *driver) usable(ctx context.Context) bool {
 func (d *driver) lockers(ctx context.Context, t *outbox.Table) (by []replication.Blocker, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	err = d.cfg.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		found, err := replication.LockersOf(ctx, conn.Conn().PgConn(), [2]string{t.Schema, t.Name})
+	err = postgres.Acquire(ctx, d.cfg.Pool, func(conn *pgx.Conn) error {
+		found, err := replication.LockersOf(ctx, conn.PgConn(), [2]string{t.Schema, t.Name})
 		if err == nil {
 			by = found[0]
 		}

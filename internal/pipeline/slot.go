@@ -303,7 +303,7 @@ func (w *walReader) makePublication(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make publication %s: %w", w.d.cfg.Replication.Publication, err)
 	}
-	defer conn.Release()
+	defer postgres.Release(conn)
 	return replication.MakePublication(ctx, conn.Conn().PgConn(), w.d.cfg.Replication)
 }
 

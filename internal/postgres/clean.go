@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // This file removes what others' code leaves behind in a session of ours. A trigger runs
@@ -25,27 +26,44 @@ func Used(pg *pgconn.PgConn) {
 	}
 }
 
-// cleaned makes a connection that goes back to the pool as it was when it was made,
-// while nobody waits for it; false: it is to be closed. Prepared statements stay,
-// since to prepare ours again would cost a round trip per batch. A trigger that drops one of
-// them costs us the connection; one that replaces it could write the same rows itself.
-func cleaned(role string) func(*pgx.Conn) bool {
+// Acquire runs f on a connection of the pool.
+func Acquire(ctx context.Context, pool *pgxpool.Pool, f func(*pgx.Conn) error) error {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer Release(conn)
+	return f(conn.Conn())
+}
+
+// Release gives a connection back to its pool. A session that was used is cleaned first, which
+// takes a round trip.
+//
+// The pool's AfterRelease would be the place, but it has every connection given back by another
+// goroutine, so that the next statement finds none and opens one more.
+// https://github.com/jackc/pgx/issues/2261
+func Release(conn *pgxpool.Conn) {
+	if pg := conn.Conn().PgConn(); pg.CustomData()[usedKey] == true && clean(pg) != nil {
+		HangUp(pg)
+	}
+	conn.Release()
+}
+
+// clean makes a session as it was when it was made. Prepared statements stay, since to prepare
+// ours again would cost a round trip per batch. A trigger that drops one of them costs us the
+// connection; one that replaces it could write the same rows itself.
+func clean(pg *pgconn.PgConn) error {
+	delete(pg.CustomData(), usedKey)
+	role, _ := pg.CustomData()[pinnedKey].(string)
 	if role == "" {
 		role = "RESET ROLE;\n" // the connection string's
 	}
-	return func(conn *pgx.Conn) bool {
-		pg := conn.PgConn()
-		if pg.CustomData()[usedKey] != true {
-			return true
-		}
-		delete(pg.CustomData(), usedKey)
-		// As sessionText, for a session that was used. The user comes first: it decides
-		// which role may be set.
-		text := "SET SESSION AUTHORIZATION DEFAULT;\n" + role + "RESET ALL;\nUNLISTEN *;\nCLOSE ALL;\nDISCARD TEMP;\nDISCARD SEQUENCES;\n" +
-			sessionText(pg.ParameterStatus("server_version")) + "SELECT pg_advisory_unlock_all();\n"
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // a session that gives no answer is closed
-		defer cancel()
-		_, err := pg.Exec(ctx, text).ReadAll()
-		return err == nil
-	}
+	// As sessionText, for a session that was used. The user comes first: it decides
+	// which role may be set.
+	text := "SET SESSION AUTHORIZATION DEFAULT;\n" + role + "RESET ALL;\nUNLISTEN *;\nCLOSE ALL;\nDISCARD TEMP;\nDISCARD SEQUENCES;\n" +
+		sessionText(pg.ParameterStatus("server_version")) + "SELECT pg_advisory_unlock_all();\n"
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // one that gives no answer is closed
+	defer cancel()
+	_, err := pg.Exec(ctx, text).ReadAll()
+	return err
 }

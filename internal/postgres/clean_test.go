@@ -28,7 +28,7 @@ func TestASessionIsCleanedAfterUse(t *testing.T) {
 	state := func() string {
 		t.Helper()
 		var all string
-		err := pool.AcquireFunc(t.Context(), func(conn *pgxpool.Conn) error {
+		err := postgres.Acquire(t.Context(), pool, func(conn *pgx.Conn) error {
 			return conn.QueryRow(t.Context(), `SELECT (SELECT string_agg(name || '=' || setting, ' ' ORDER BY name) FROM pg_settings WHERE source <> 'override')
 				|| current_user || session_user || (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())
 				|| (SELECT count(*) FROM pg_listening_channels()) || (SELECT count(*) FROM pg_cursors WHERE is_holdable) || coalesce(to_regclass('pg_temp.theirs')::text, '')`,
@@ -41,8 +41,8 @@ func TestASessionIsCleanedAfterUse(t *testing.T) {
 	}
 	before := state()
 	for _, used := range []bool{false, true} {
-		if err := pool.AcquireFunc(t.Context(), func(conn *pgxpool.Conn) error {
-			pg := conn.Conn().PgConn()
+		if err := postgres.Acquire(t.Context(), pool, func(conn *pgx.Conn) error {
+			pg := conn.PgConn()
 			if used {
 				postgres.Used(pg)
 			}
@@ -86,5 +86,50 @@ func TestOwnSessionsAreSetUpOnce(t *testing.T) {
 	pool.Close() // waits until each connection was given back
 	if _, err := db.Exec(t.Context(), "SELECT 1"); err == nil {
 		t.Error("no error from a closed pool")
+	}
+}
+
+// Statements one after another are run in one session.
+func TestASessionGoesBackAtOnce(t *testing.T) {
+	pool, err := postgres.Access{DSN: harness.Postgres(t).DSN}.Pool(func(c *pgxpool.Config) { c.MaxConns = 4 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	for range 100 {
+		if _, err := postgres.On(pool).Exec(t.Context(), "SELECT 1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := pool.Stat().NewConnsCount(); n != 1 {
+		t.Errorf("%d sessions were opened", n)
+	}
+}
+
+// A session that is in a transaction, or that cannot be cleaned, is closed.
+func TestASessionThatIsNotCleanIsClosed(t *testing.T) {
+	db := harness.Postgres(t)
+	role := "of_" + db.Name
+	db.Exec(t, "CREATE ROLE "+role+"; REVOKE EXECUTE ON FUNCTION pg_advisory_unlock_all() FROM PUBLIC") // so the role cannot be rid of locks
+	pool, err := postgres.Access{DSN: db.DSN + "&role=" + role}.Pool(func(c *pgxpool.Config) { c.MaxConns = 1 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	for _, left := range []string{"BEGIN; SET work_mem = '64kB'", "SELECT pg_advisory_lock(1)"} {
+		if err := postgres.Acquire(t.Context(), pool, func(conn *pgx.Conn) error {
+			postgres.Used(conn.PgConn())
+			_, err := conn.PgConn().Exec(t.Context(), left).ReadAll()
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var state string
+		if err := postgres.On(pool).QueryRow(t.Context(), `SELECT current_setting('work_mem') || (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')`).Scan(&state); err != nil || state != "4MB0" {
+			t.Errorf("after %s: %q, %v", left, state, err)
+		}
+	}
+	if n := pool.Stat().NewConnsCount(); n != 3 {
+		t.Errorf("%d sessions were opened, want 3", n)
 	}
 }

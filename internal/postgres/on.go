@@ -83,7 +83,7 @@ type lent struct {
 
 func (l *lent) Close() error {
 	err := l.BatchResults.Close()
-	l.conn.Release()
+	Release(l.conn)
 	return err
 }
 

@@ -168,7 +168,6 @@ func (a Access) parse() (*pgxpool.Config, error) {
 	if namesRole(cc.RuntimeParams) {
 		role = "" // the connection string's stays
 	}
-	c.AfterRelease = cleaned(role)
 	// Before the check of target_session_attrs, which asks by functions' names.
 	check := cc.ValidateConnect
 	cc.ValidateConnect = func(ctx context.Context, pg *pgconn.PgConn) error {
@@ -238,7 +237,7 @@ func (a Access) pin(ctx context.Context, pg *pgconn.PgConn, role string) error {
 	if _, err := pg.Exec(ctx, role+sessionText(pg.ParameterStatus("server_version"))).ReadAll(); err != nil {
 		return err
 	}
-	pg.CustomData()[pinnedKey] = true
+	pg.CustomData()[pinnedKey] = role
 	return nil
 }
 
@@ -259,11 +258,11 @@ func direct(ctx context.Context, pg *pgconn.PgConn) (bool, error) {
 // ErrShared refuses what needs a session of its own.
 var ErrShared = errors.New("a connection pooler is in between, which may share the session with others: connect to PostgreSQL directly")
 
-const pinnedKey = "outbox-cdc/postgres: pinned"
+const pinnedKey = "outbox-cdc/postgres: pinned" // with the statement that sets the role
 
 // Pinned says whether a connection's session is set up. Where it is not, each
 // transaction has to be.
-func Pinned(pg *pgconn.PgConn) bool { return pg.CustomData()[pinnedKey] == true }
+func Pinned(pg *pgconn.PgConn) bool { return pg.CustomData()[pinnedKey] != nil }
 
 // Exec runs statements by the simple protocol and returns their results: in a
 // session that is not set up, in one transaction that is. A replication command

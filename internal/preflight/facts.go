@@ -140,6 +140,7 @@ type TableFacts struct {
 	asked     bool                // for Lockers
 	described *tablesql.Described // nil: not with the other tables
 	Catalogue *Catalogue
+	Details   *Details
 	Backlog   *tablesql.Backlog
 	// Topics that rows of the table are for, by cluster, from a sample.
 	Topics map[string][]string
@@ -154,12 +155,20 @@ type TableFacts struct {
 
 // Catalogue is what check_table.sql tells.
 type Catalogue struct {
-	Place         int       `json:"place"` // among the tables that were asked for, from 1
+	RowSecurity  bool     `json:"row_security"`
+	RowsHidden   bool     `json:"rows_hidden"`
+	Policies     []string `json:"policies"`
+	Key          []string `json:"key"` // columns of the primary key
+	Columns      []Column `json:"columns"`
+	StatusLabels []string `json:"status_labels"`
+	StatusRules  []string `json:"status_constraints"`
+	ArchiveRules []string `json:"archive_constraints"` // on the archive's status
+}
+
+// Details are what check_table_details.sql tells.
+type Details struct {
 	Owner         string    `json:"owner"`
 	Owned         bool      `json:"owned"` // by the role, or by one that it is a member of
-	RowSecurity   bool      `json:"row_security"`
-	RowsHidden    bool      `json:"rows_hidden"`
-	Policies      []string  `json:"policies"`
 	Triggers      []Trigger `json:"triggers"`
 	Options       []string  `json:"options"`
 	Rows          int64     `json:"rows"`
@@ -170,17 +179,12 @@ type Catalogue struct {
 	StatusIndexes []Index   `json:"status_indexes"`
 	BrokenIndexes []string  `json:"broken_indexes"`
 	Identity      string    `json:"identity"`
-	Key           []string  `json:"key"` // columns of the primary key
 	HasKey        bool      `json:"has_key"`
 	UpdatePubs    []string  `json:"update_publications"`
 	// RowFilters are those of every publication of the table.
-	RowFilters   []RowFilter `json:"row_filters"`
-	Privileges   []string    `json:"privileges"`
-	Updatable    []string    `json:"updatable"`
-	Columns      []Column    `json:"columns"`
-	StatusLabels []string    `json:"status_labels"`
-	StatusRules  []string    `json:"status_constraints"`
-	ArchiveRules []string    `json:"archive_constraints"` // on the archive's status
+	RowFilters []RowFilter `json:"row_filters"`
+	Privileges []string    `json:"privileges"`
+	Updatable  []string    `json:"updatable"`
 }
 
 // Trigger fires on our UPDATE.

@@ -140,7 +140,7 @@ func (g *gathering) tableSession(ctx context.Context, pool *pgxpool.Pool) {
 		t.refused(pool.Config().ConnConfig, err)
 		return
 	}
-	defer conn.Release()
+	defer postgres.Release(conn)
 	g.facts.Server = seen(ctx, g, conn.Conn().PgConn(), "server", g.server)
 	t.Role = seen(ctx, g, conn.Conn().PgConn(), "role", g.role)
 }
@@ -218,8 +218,8 @@ func (g *gathering) onServer(ctx context.Context, pool *pgxpool.Pool, streaming 
 		return
 	}
 	g.probe(ctx, "state", func(ctx context.Context) error {
-		return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-			g.inspect(ctx, conn.Conn().PgConn())
+		return postgres.Acquire(ctx, pool, func(conn *pgx.Conn) error {
+			g.inspect(ctx, conn.PgConn())
 			return nil
 		})
 	})
@@ -311,7 +311,7 @@ func (g *gathering) pooler(ctx context.Context, pool *pgxpool.Pool) {
 		if err != nil {
 			return err
 		}
-		defer first.Release()
+		defer postgres.Release(first)
 		before, err := backend(ctx, first.Conn())
 		if err != nil {
 			return err
@@ -324,7 +324,7 @@ func (g *gathering) pooler(ctx context.Context, pool *pgxpool.Pool) {
 		if err != nil {
 			return err
 		}
-		defer second.Release()
+		defer postgres.Release(second)
 		held, err := second.Begin(ctx)
 		if err != nil {
 			return err
@@ -419,16 +419,16 @@ func (g *gathering) together(ctx context.Context, pool *pgxpool.Pool) {
 	}
 	bounded, cancel := context.WithTimeout(ctx, g.o.Timeout)
 	defer cancel()
-	_ = pool.AcquireFunc(bounded, func(c *pgxpool.Conn) error {
-		err := lockers(bounded, c.Conn(), tables)
+	_ = postgres.Acquire(bounded, pool, func(conn *pgx.Conn) error {
+		err := lockers(bounded, conn, tables)
 		if err != nil {
 			return err
 		}
 		tables = slices.DeleteFunc(tables, func(t *TableFacts) bool { return len(t.Lockers) > 0 })
-		if err = describeAll(bounded, c.Conn(), tables); err != nil {
+		if err = describeAll(bounded, conn, tables); err != nil {
 			return err
 		}
-		return catalogues(bounded, c.Conn(), tables)
+		return g.catalogues(bounded, conn, tables)
 	})
 }
 
@@ -458,20 +458,29 @@ func describeAll(ctx context.Context, conn *pgx.Conn, tables []*TableFacts) erro
 	return err
 }
 
-// catalogues reads what check_table.sql tells of tables. Inspection tells that there
-// is no such table.
-func catalogues(ctx context.Context, conn *pgx.Conn, tables []*TableFacts) error {
+// catalogues reads what the catalogue tells of tables, and where it is not to be brief, the details.
+// Inspection tells that there is no such table.
+func (g *gathering) catalogues(ctx context.Context, conn *pgx.Conn, tables []*TableFacts) error {
+	err := aboutTables(ctx, conn, tables, sql.CheckTable, func(t *TableFacts, c *Catalogue) { t.Catalogue = c })
+	if err != nil || g.brief {
+		return err
+	}
+	details := sql.WithPublished(postgres.Major(conn.PgConn().ParameterStatus("server_version")), sql.CheckTableDetails)
+	return aboutTables(ctx, conn, tables, details, func(t *TableFacts, d *Details) { t.Details = d })
+}
+
+// aboutTables asks a statement of tables, and gives what it tells to each.
+func aboutTables[T any](ctx context.Context, conn *pgx.Conn, tables []*TableFacts, statement string, give func(*TableFacts, *T)) error {
 	of := make([][]string, len(tables))
 	for i, t := range tables {
 		m := &t.Table.Mapping
 		of[i] = []string{t.Table.Schema, t.Table.Name, m.Status.Column, m.Archive.Schema, m.Archive.Name}
 	}
-	statement := sql.WithPublished(postgres.Major(conn.PgConn().ParameterStatus("server_version")), sql.CheckTable)
-	var found []Catalogue
+	var found map[int]*T
 	err := ask(ctx, conn.PgConn(), &found, statement, of)
-	for i := range found {
-		if place := found[i].Place; place >= 1 && place <= len(tables) {
-			tables[place-1].Catalogue = &found[i]
+	for place, told := range found {
+		if place >= 1 && place <= len(tables) {
+			give(tables[place-1], told)
 		}
 	}
 	return err
@@ -481,7 +490,7 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, t *TableFacts
 	look := func(name string, f func(ctx context.Context, conn *pgx.Conn) error) {
 		bounded, cancel := context.WithTimeout(ctx, g.o.Timeout)
 		defer cancel()
-		err := pool.AcquireFunc(bounded, func(conn *pgxpool.Conn) error { return f(bounded, conn.Conn()) })
+		err := postgres.Acquire(bounded, pool, func(conn *pgx.Conn) error { return f(bounded, conn) })
 		if err != nil && !foreignWord(err) {
 			t.Missing[name] = g.why(bounded, err)
 		}
@@ -511,8 +520,8 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, t *TableFacts
 		}
 		return err
 	})
-	if t.Catalogue == nil {
-		look("catalogue", func(ctx context.Context, conn *pgx.Conn) error { return catalogues(ctx, conn, alone) })
+	if t.Catalogue == nil || t.Details == nil && !g.brief {
+		look("catalogue", func(ctx context.Context, conn *pgx.Conn) error { return g.catalogues(ctx, conn, alone) })
 	}
 	t.locks(ctx, pool, g.o)
 	if t.Inspection == nil || slices.ContainsFunc(t.Inspection.Findings, func(f TableFinding) bool {

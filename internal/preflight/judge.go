@@ -146,12 +146,21 @@ func eachInspected(judge func(j *judgment, name string, t *TableFacts)) func(*ju
 	})
 }
 
-// eachCatalogued likewise, with what the catalogue says.
+// eachCatalogued judges each table by what the catalogue tells of it, and eachDetailed by the details.
 func eachCatalogued(judge func(j *judgment, name string, t *TableFacts, c *Catalogue)) func(*judgment) {
+	return eachTold(func(t *TableFacts) *Catalogue { return t.Catalogue }, judge)
+}
+
+func eachDetailed(judge func(j *judgment, name string, t *TableFacts, d *Details)) func(*judgment) {
+	return eachTold(func(t *TableFacts) *Details { return t.Details }, judge)
+}
+
+func eachTold[T any](told func(*TableFacts) *T, judge func(j *judgment, name string, t *TableFacts, of *T)) func(*judgment) {
 	return eachTable(func(j *judgment, name string, t *TableFacts) {
+		of := told(t)
 		switch {
-		case t.Catalogue != nil:
-			judge(j, name, t, t.Catalogue)
+		case of != nil:
+			judge(j, name, t, of)
 		case t.Missing["catalogue"] != "":
 			j.unseen(name, t.Missing["catalogue"])
 		default:

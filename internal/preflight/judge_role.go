@@ -116,29 +116,29 @@ func judgeExcess(j *judgment) {
 	if r.Superuser || r.ReadsAll || r.WritesAll {
 		return // said
 	}
-	eachCatalogued(judgeExcessOn)(j)
+	eachDetailed(judgeExcessOn)(j)
 }
 
-func judgeExcessOn(j *judgment, name string, t *TableFacts, c *Catalogue) {
+func judgeExcessOn(j *judgment, name string, t *TableFacts, d *Details) {
 	m := &t.Table.Mapping
-	if c.Owned && m.DropPartitions {
-		j.ok(name, "role %s owns it, or is a member of its owner %s, as dropping its partitions needs", j.Table.User, c.Owner)
+	if d.Owned && m.DropPartitions {
+		j.ok(name, "role %s owns it, or is a member of its owner %s, as dropping its partitions needs", j.Table.User, d.Owner)
 		return
 	}
-	if c.Owned {
-		j.warn(name, "role "+j.Table.User+" owns it, or is a member of its owner "+c.Owner, anotherRole)
+	if d.Owned {
+		j.warn(name, "role "+j.Table.User+" owns it, or is a member of its owner "+d.Owner, anotherRole)
 		return
 	}
 	deletes := m.Published.Removes() || m.Retention > 0 && !m.DropPartitions || m.RetentionUnsent > 0
 	var whole []string
-	for _, p := range c.Privileges {
+	for _, p := range d.Privileges {
 		if p == "INSERT" || p == "TRUNCATE" || p == "DELETE" && !deletes {
 			whole = append(whole, p)
 		}
 	}
 	written := tablesql.Written(m)
-	others := slices.DeleteFunc(slices.Clone(c.Updatable), func(column string) bool { return slices.Contains(written, column) })
-	updates := slices.Contains(c.Privileges, "UPDATE")
+	others := slices.DeleteFunc(slices.Clone(d.Updatable), func(column string) bool { return slices.Contains(written, column) })
+	updates := slices.Contains(d.Privileges, "UPDATE")
 	table, role := quotedTable(t.Table.Table), sql.Identifier(j.Table.User)
 	var excess notes
 	excess.add(len(whole) > 0, strings.Join(whole, ", "), fmt.Sprintf("REVOKE %s ON %s FROM %s;", strings.Join(whole, ", "), table, role))

@@ -22,11 +22,11 @@ func judgeShare(j *judgment) {
 	if claimed, ok := errors.AsType[*postgres.Error](j.Claimed); ok {
 		j.fail("", claimed.Err.Error(), claimed.Hint)
 	}
-	eachCatalogued(judgeParts)(j)
+	eachDetailed(judgeParts)(j)
 }
 
-func judgeParts(j *judgment, name string, t *TableFacts, c *Catalogue) {
-	splits := slices.DeleteFunc(slices.Clone(c.RowFilters), func(f RowFilter) bool { return !strings.Contains(f.Where, "hash_array(ARRAY[") })
+func judgeParts(j *judgment, name string, t *TableFacts, d *Details) {
+	splits := slices.DeleteFunc(slices.Clone(d.RowFilters), func(f RowFilter) bool { return !strings.Contains(f.Where, "hash_array(ARRAY[") })
 	table := t.Table.Table
 	if table.Share.Of == 0 {
 		if len(splits) > 0 {

@@ -51,13 +51,13 @@ var tableChecks = []check{
 		why:    "without one each look for missed rows reads the whole table, every `watch_interval`; and for the headers of each row the whole `headers_table`",
 	},
 	{
-		name: "status-index", judge: eachCatalogued(judgeStatusIndex),
+		name: "status-index", judge: eachDetailed(judgeStatusIndex),
 		looks:  "what indexes with the status cost each mark, and the room that pages leave for it (fillfactor)",
 		levels: "WARN: a whole index has the status, or none has and pages are filled to the brim",
 		why:    "every mark changes the status. A column in an index, its predicate included, keeps that UPDATE from being HOT, so that it writes to every index of the table: measured, 48,000 rows/s and 1,020 bytes of WAL a row with (status, created_at), 81,000 and 930 with a partial index, 85,000 and 880 with none",
 	},
 	{
-		name: "vacuum", judge: eachCatalogued(judgeVacuum),
+		name: "vacuum", judge: eachDetailed(judgeVacuum),
 		looks:  "dead rows against all rows",
 		levels: "WARN: more than half, and more than 100,000",
 		why:    "each mark leaves a dead row, and sweeps read over them",
@@ -69,13 +69,13 @@ var tableChecks = []check{
 		why:    "`run` refuses the table, whatever its policies are: rows that one hides would never be swept, and their marks would find nothing",
 	},
 	{
-		name: "triggers", judge: eachCatalogued(judgeTriggers),
+		name: "triggers", judge: eachDetailed(judgeTriggers),
 		looks:  "triggers that fire when a row is marked",
 		levels: "WARN: there is one",
 		why:    "it runs once for every row that is sent, in a session whose search_path is pg_catalog alone; one that fails refuses the mark, and the row stays PENDING",
 	},
 	{
-		name: "replica-identity", judge: eachCatalogued(judgeReplicaIdentity),
+		name: "replica-identity", judge: eachDetailed(judgeReplicaIdentity),
 		looks:  "whether some publication publishes updates of the table, and by which identity",
 		levels: "FAIL: there is one, and the table has no identity. WARN: its identity is the whole row",
 		why:    "the server refuses every UPDATE of such a table, the application's and our marks alike; a whole row doubles what a mark writes to the WAL",
@@ -149,13 +149,13 @@ func judgeTable(j *judgment, name string, t *TableFacts) {
 }
 
 func extent(t *TableFacts) string {
-	if t.Catalogue == nil {
+	if t.Details == nil {
 		return ""
 	}
-	if t.Catalogue.Rows < 0 { // never analysed
-		return ", " + size(t.Catalogue.Bytes)
+	if t.Details.Rows < 0 { // never analysed
+		return ", " + size(t.Details.Bytes)
 	}
-	return fmt.Sprintf(", about %d rows, %s", t.Catalogue.Rows, size(t.Catalogue.Bytes))
+	return fmt.Sprintf(", about %d rows, %s", t.Details.Rows, size(t.Details.Bytes))
 }
 
 func judgeColumns(j *judgment, name string, t *TableFacts) {
@@ -232,8 +232,8 @@ func judgeSweepIndex(j *judgment, name string, t *TableFacts) {
 		j.ok(name, "an index serves the sweep%s", small)
 		return
 	}
-	if t.Catalogue != nil {
-		for _, broken := range t.Catalogue.BrokenIndexes {
+	if t.Details != nil {
+		for _, broken := range t.Details.BrokenIndexes {
 			hint = append([]string{"DROP INDEX CONCURRENTLY " + sql.Identifier(t.Table.Schema, broken) + ";  -- invalid: it was never finished"}, hint...)
 		}
 	}
@@ -242,14 +242,14 @@ func judgeSweepIndex(j *judgment, name string, t *TableFacts) {
 	}
 }
 
-func judgeStatusIndex(j *judgment, name string, t *TableFacts, c *Catalogue) {
+func judgeStatusIndex(j *judgment, name string, t *TableFacts, d *Details) {
 	m := &t.Table.Mapping
 	if m.Published != outbox.PublishedStatus || m.Status.Column == "" {
 		j.skip(name, "no status column is written")
 		return
 	}
 	var whole, partial []string
-	for _, i := range c.StatusIndexes {
+	for _, i := range d.StatusIndexes {
 		if i.Partial {
 			partial = append(partial, i.Name)
 		} else {
@@ -257,8 +257,8 @@ func judgeStatusIndex(j *judgment, name string, t *TableFacts, c *Catalogue) {
 		}
 	}
 	hot := ""
-	if c.Updates > 0 {
-		hot = fmt.Sprintf("; %d%% of %d updates so far were HOT", c.HOTUpdates*100/c.Updates, c.Updates)
+	if d.Updates > 0 {
+		hot = fmt.Sprintf("; %d%% of %d updates so far were HOT", d.HOTUpdates*100/d.Updates, d.Updates)
 	}
 	switch {
 	case len(whole) > 0:
@@ -269,18 +269,18 @@ func judgeStatusIndex(j *judgment, name string, t *TableFacts, c *Catalogue) {
 		j.warn(name, "the status is in "+count(len(whole), "whole index: ", "whole indexes: ")+some(whole)+hot, hint...)
 	case len(partial) > 0:
 		j.ok(name, "the status is only in partial indexes (%s)%s", some(partial), hot)
-	case fillfactor(c) > 90:
-		j.warn(name, fmt.Sprintf("no index has the status, so marks could be HOT, but fillfactor is %d%s", fillfactor(c), hot),
+	case fillfactor(d) > 90:
+		j.warn(name, fmt.Sprintf("no index has the status, so marks could be HOT, but fillfactor is %d%s", fillfactor(d), hot),
 			"ALTER TABLE "+quotedTable(t.Table.Table)+" SET (fillfactor = 80);  -- for pages filled from now on")
 	default:
-		j.ok(name, "no index has the status, and fillfactor is %d%s", fillfactor(c), hot)
+		j.ok(name, "no index has the status, and fillfactor is %d%s", fillfactor(d), hot)
 	}
 }
 
 // fillfactor of a table; 100 where nothing is set.
-func fillfactor(c *Catalogue) int {
+func fillfactor(d *Details) int {
 	n := 100
-	for _, option := range c.Options {
+	for _, option := range d.Options {
 		if value, is := strings.CutPrefix(option, "fillfactor="); is {
 			if _, err := fmt.Sscan(value, &n); err != nil {
 				return 100
@@ -290,10 +290,10 @@ func fillfactor(c *Catalogue) int {
 	return n
 }
 
-func judgeVacuum(j *judgment, name string, t *TableFacts, c *Catalogue) {
+func judgeVacuum(j *judgment, name string, t *TableFacts, d *Details) {
 	const many = 100_000
-	found := fmt.Sprintf("%d dead rows and about %d live ones", c.Dead, max(c.Rows, 0))
-	if c.Dead > many && c.Dead > c.Rows {
+	found := fmt.Sprintf("%d dead rows and about %d live ones", d.Dead, max(d.Rows, 0))
+	if d.Dead > many && d.Dead > d.Rows {
 		table := quotedTable(t.Table.Table)
 		j.warn(name, found, "VACUUM (VERBOSE) "+table+";  -- it says what keeps dead rows: an old transaction, a slot, a prepared one",
 			"ALTER TABLE "+table+" SET (autovacuum_vacuum_scale_factor = 0.02);")
@@ -313,13 +313,13 @@ func judgeRowSecurity(j *judgment, name string, _ *TableFacts, c *Catalogue) {
 	}
 }
 
-func judgeTriggers(j *judgment, name string, t *TableFacts, c *Catalogue) {
-	if len(c.Triggers) == 0 || t.Table.Mapping.Published != outbox.PublishedStatus {
+func judgeTriggers(j *judgment, name string, t *TableFacts, d *Details) {
+	if len(d.Triggers) == 0 || t.Table.Mapping.Published != outbox.PublishedStatus {
 		j.ok(name, "no trigger fires on a mark")
 		return
 	}
 	var names, hint []string
-	for _, trigger := range c.Triggers {
+	for _, trigger := range d.Triggers {
 		names = append(names, trigger.Name+" ("+trigger.Function+")")
 		hint = append(hint, "ALTER TABLE "+quotedTable(t.Table.Table)+" DISABLE TRIGGER "+sql.Identifier(trigger.Name)+";  -- if marks need not fire it")
 		if !trigger.Path {
@@ -329,20 +329,20 @@ func judgeTriggers(j *judgment, name string, t *TableFacts, c *Catalogue) {
 	j.warn(name, count(len(names), "trigger fires", "triggers fire")+" on every mark: "+some(names), hint...)
 }
 
-func judgeReplicaIdentity(j *judgment, name string, t *TableFacts, c *Catalogue) {
+func judgeReplicaIdentity(j *judgment, name string, t *TableFacts, d *Details) {
 	table := quotedTable(t.Table.Table)
-	whole := c.Identity == "f"
+	whole := d.Identity == "f"
 	switch {
-	case len(c.UpdatePubs) == 0 || len(tablesql.Written(&t.Table.Mapping)) == 0:
+	case len(d.UpdatePubs) == 0 || len(tablesql.Written(&t.Table.Mapping)) == 0:
 		j.ok(name, "no publication publishes its updates, so it needs none")
-	case !c.HasKey && !whole:
-		j.fail(name, "it has no replica identity, and its updates are published by "+some(c.UpdatePubs),
-			"ALTER PUBLICATION "+sql.Identifier(c.UpdatePubs[0])+" SET (publish = 'insert');  -- where nobody needs its updates",
+	case !d.HasKey && !whole:
+		j.fail(name, "it has no replica identity, and its updates are published by "+some(d.UpdatePubs),
+			"ALTER PUBLICATION "+sql.Identifier(d.UpdatePubs[0])+" SET (publish = 'insert');  -- where nobody needs its updates",
 			"or ALTER TABLE "+table+" REPLICA IDENTITY USING INDEX …;  -- a unique index of columns that are NOT NULL")
 	case whole:
-		j.warn(name, "its identity is the whole row, and its updates are published by "+some(c.UpdatePubs), "ALTER TABLE "+table+" REPLICA IDENTITY DEFAULT;")
+		j.warn(name, "its identity is the whole row, and its updates are published by "+some(d.UpdatePubs), "ALTER TABLE "+table+" REPLICA IDENTITY DEFAULT;")
 	default:
-		j.ok(name, "its updates are published by %s, by its key", some(c.UpdatePubs))
+		j.ok(name, "its updates are published by %s, by its key", some(d.UpdatePubs))
 	}
 }
 

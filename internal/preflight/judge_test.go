@@ -75,10 +75,13 @@ func sound() *Facts {
 		Tables: []TableFacts{{
 			Table: Table{Table: table, Native: true}, Inspection: &Inspection{Table: table, Columns: mapped},
 			Catalogue: &Catalogue{
-				Owner: "app", Identity: "d", HasKey: true, Key: []string{"id"}, Privileges: []string{"SELECT"},
-				Updatable: []string{"status", "sent_at", "attempts", "last_error"}, Columns: columns, Options: []string{"fillfactor=80"},
+				Key: []string{"id"}, Columns: columns,
+				StatusRules: []string{"CHECK ((status = ANY (ARRAY['PENDING'::text, 'SENT'::text, 'FAILED'::text])))"},
+			},
+			Details: &Details{
+				Owner: "app", Identity: "d", HasKey: true, Privileges: []string{"SELECT"}, Options: []string{"fillfactor=80"},
+				Updatable:     []string{"status", "sent_at", "attempts", "last_error"},
 				StatusIndexes: []Index{{Name: "outbox_pending", Partial: true}},
-				StatusRules:   []string{"CHECK ((status = ANY (ARRAY['PENDING'::text, 'SENT'::text, 'FAILED'::text])))"},
 			},
 			Backlog: &tablesql.Backlog{Rows: 3, Oldest: 2, Largest: 1000}, Topics: map[string][]string{"main": {"orders"}},
 			States: []string{"PENDING", "SENT"}, Missing: map[string]string{},
@@ -118,6 +121,10 @@ func topic(change func(*TopicFacts)) func(*Facts) {
 
 func catalogue(change func(*Catalogue)) func(*Facts) {
 	return func(f *Facts) { change(f.Tables[0].Catalogue) }
+}
+
+func details(change func(*Details)) func(*Facts) {
+	return func(f *Facts) { change(f.Tables[0].Details) }
 }
 
 // archiving is catalogue of a table whose rows are moved to an archive.
@@ -249,10 +256,10 @@ func TestJudgments(t *testing.T) {
 		"a part twice":   {"share", Warn, func(f *Facts) { shared(f, 1, 2, 1, 2, 2) }, []string{"part 2 of 2 is published by publication p1", "publication p2"}},
 		"split otherwise": {"share", Warn, func(f *Facts) {
 			shared(f, 1, 2, 1, 2)
-			f.Tables[0].Catalogue.RowFilters = append(f.Tables[0].Catalogue.RowFilters, RowFilter{"old", "(((hash_array(ARRAY[key]) & 2147483647) % 3) = 0)"})
+			f.Tables[0].Details.RowFilters = append(f.Tables[0].Details.RowFilters, RowFilter{"old", "(((hash_array(ARRAY[key]) & 2147483647) % 3) = 0)"})
 		}, []string{"in another way by publication old"}},
 		"whole next to a part": {"share", Warn, func(f *Facts) {
-			f.Tables[0].Catalogue.RowFilters = []RowFilter{{"old", "(((hash_array(ARRAY[key]) & 2147483647) % 2) = 0)"}}
+			f.Tables[0].Details.RowFilters = []RowFilter{{"old", "(((hash_array(ARRAY[key]) & 2147483647) % 2) = 0)"}}
 		}, []string{"every row", "publication old"}},
 
 		"any topic": {"topic-allow", Warn, func(f *Facts) { f.Tables[0].Table.Mapping.TopicAllow = nil }, []string{"chooses the topic", "topic: {column: topic, allow: ["}},
@@ -276,10 +283,10 @@ func TestJudgments(t *testing.T) {
 		}, []string{"GRANT UPDATE;"}},
 		"superuser":    {"least-privilege", Warn, func(f *Facts) { f.Table.Role.Superuser = true }, []string{"superuser"}},
 		"REPLICATION":  {"least-privilege", Warn, func(f *Facts) { f.Table.Role.Replication = true }, []string{"NOREPLICATION"}},
-		"owner":        {"least-privilege", Warn, catalogue(func(c *Catalogue) { c.Owned = true }), []string{"owns it"}},
-		"DELETE":       {"least-privilege", Warn, catalogue(func(c *Catalogue) { c.Privileges = []string{"SELECT", "DELETE"} }), []string{`REVOKE DELETE ON "public"."outbox" FROM "cdc";`}},
-		"UPDATE":       {"least-privilege", Warn, catalogue(func(c *Catalogue) { c.Updatable = append(c.Updatable, "payload") }), []string{`REVOKE UPDATE ("payload")`}},
-		"UPDATE whole": {"least-privilege", Warn, catalogue(func(c *Catalogue) { c.Updatable, c.Privileges = append(c.Updatable, "payload"), []string{"UPDATE"} }), []string{`GRANT UPDATE ("attempts", "last_error", "sent_at", "status")`}},
+		"owner":        {"least-privilege", Warn, details(func(d *Details) { d.Owned = true }), []string{"owns it"}},
+		"DELETE":       {"least-privilege", Warn, details(func(d *Details) { d.Privileges = []string{"SELECT", "DELETE"} }), []string{`REVOKE DELETE ON "public"."outbox" FROM "cdc";`}},
+		"UPDATE":       {"least-privilege", Warn, details(func(d *Details) { d.Updatable = append(d.Updatable, "payload") }), []string{`REVOKE UPDATE ("payload")`}},
+		"UPDATE whole": {"least-privilege", Warn, details(func(d *Details) { d.Updatable, d.Privileges = append(d.Updatable, "payload"), []string{"UPDATE"} }), []string{`GRANT UPDATE ("attempts", "last_error", "sent_at", "status")`}},
 
 		"no table":   {"table", Fail, func(f *Facts) { f.Tables[0].Gone, f.Tables[0].Inspection = "does not exist: create it", nil }, []string{"init --native-table"}},
 		"not looked": {"table", Skip, func(f *Facts) { f.Tables[0].Inspection, f.Tables[0].Missing["table"] = nil, "no answer within 10s" }, []string{"could not look: no answer"}},
@@ -288,15 +295,15 @@ func TestJudgments(t *testing.T) {
 		}, []string{"SET LOGGED;"}},
 		"no index": {"sweep-index", Warn, func(f *Facts) {
 			f.Tables[0].Inspection.Findings = []TableFinding{{About: AboutIndex, Problem: "no index serves the sweep", Hint: "CREATE INDEX"}}
-			f.Tables[0].Catalogue.BrokenIndexes = []string{"half"}
+			f.Tables[0].Details.BrokenIndexes = []string{"half"}
 		}, []string{`DROP INDEX CONCURRENTLY "public"."half"`, "CREATE INDEX;"}},
-		"whole index":   {"status-index", Warn, catalogue(func(c *Catalogue) { c.StatusIndexes = []Index{{Name: "by_status"}}; c.Updates = 10 }), []string{"by_status", "0% of 10 updates", "DROP INDEX CONCURRENTLY"}},
-		"fillfactor":    {"status-index", Warn, catalogue(func(c *Catalogue) { c.StatusIndexes, c.Options = nil, nil }), []string{"fillfactor is 100", "SET (fillfactor = 80)"}},
-		"dead rows":     {"vacuum", Warn, catalogue(func(c *Catalogue) { c.Dead, c.Rows = 300_000, 1000 }), []string{"300000 dead rows", "VACUUM"}},
+		"whole index":   {"status-index", Warn, details(func(d *Details) { d.StatusIndexes = []Index{{Name: "by_status"}}; d.Updates = 10 }), []string{"by_status", "0% of 10 updates", "DROP INDEX CONCURRENTLY"}},
+		"fillfactor":    {"status-index", Warn, details(func(d *Details) { d.StatusIndexes, d.Options = nil, nil }), []string{"fillfactor is 100", "SET (fillfactor = 80)"}},
+		"dead rows":     {"vacuum", Warn, details(func(d *Details) { d.Dead, d.Rows = 300_000, 1000 }), []string{"300000 dead rows", "VACUUM"}},
 		"row security":  {"row-security", Fail, catalogue(func(c *Catalogue) { c.RowSecurity, c.RowsHidden = true, true }), []string{"BYPASSRLS"}},
-		"trigger":       {"triggers", Warn, catalogue(func(c *Catalogue) { c.Triggers = []Trigger{{"audit", "log_it", false}} }), []string{"audit (log_it)", `DISABLE TRIGGER "audit"`, `ALTER FUNCTION log_it() SET search_path = "public"`}},
-		"no identity":   {"replica-identity", Fail, catalogue(func(c *Catalogue) { c.UpdatePubs, c.HasKey = []string{"dbz"}, false }), []string{`ALTER PUBLICATION "dbz" SET (publish = 'insert');`}},
-		"full identity": {"replica-identity", Warn, catalogue(func(c *Catalogue) { c.UpdatePubs, c.Identity = []string{"dbz"}, "f" }), []string{"REPLICA IDENTITY DEFAULT"}},
+		"trigger":       {"triggers", Warn, details(func(d *Details) { d.Triggers = []Trigger{{"audit", "log_it", false}} }), []string{"audit (log_it)", `DISABLE TRIGGER "audit"`, `ALTER FUNCTION log_it() SET search_path = "public"`}},
+		"no identity":   {"replica-identity", Fail, details(func(d *Details) { d.UpdatePubs, d.HasKey = []string{"dbz"}, false }), []string{`ALTER PUBLICATION "dbz" SET (publish = 'insert');`}},
+		"full identity": {"replica-identity", Warn, details(func(d *Details) { d.UpdatePubs, d.Identity = []string{"dbz"}, "f" }), []string{"REPLICA IDENTITY DEFAULT"}},
 		"no order":      {"order", Warn, func(f *Facts) { f.Tables[0].Table.Mapping.Order = nil }, []string{"order: [created_at]"}},
 		"null order":    {"order", Warn, catalogue(func(c *Catalogue) { c.Columns[0].NotNull = false }), []string{`ALTER "id" SET NOT NULL`}},
 		"other words": {"status-values", Fail, catalogue(func(c *Catalogue) {
@@ -498,7 +505,7 @@ func shared(f *Facts, part, of int, listed ...int) {
 	f.State.Tables[0].Table = table
 	f.State.Tables[0].RowFilter = other(table, part)
 	for i, p := range listed {
-		f.Tables[0].Catalogue.RowFilters = append(f.Tables[0].Catalogue.RowFilters, RowFilter{fmt.Sprintf("p%d", i), other(table, p)})
+		f.Tables[0].Details.RowFilters = append(f.Tables[0].Details.RowFilters, RowFilter{fmt.Sprintf("p%d", i), other(table, p)})
 	}
 }
 

@@ -129,10 +129,10 @@ func TestTheConstraintsOfAnArchive(t *testing.T) {
 	db.Exec(t, `CREATE SCHEMA old; CREATE TABLE outbox (id bigint PRIMARY KEY CHECK (id > 0), status text CHECK (status IN ('PENDING', 'FAILED')));
 		CREATE TABLE old."the archive" (LIKE outbox INCLUDING ALL)`)
 	conn := db.Conn(t)
-	facts := TableFacts{Table: Table{Table: native()}}
+	facts, brief := TableFacts{Table: Table{Table: native()}}, gathering{brief: true}
 	for archive, want := range map[string]string{"the archive": "[FAILED PENDING]", "": "[]"} {
 		facts.Table.Mapping.Archive = outbox.ArchiveTable{Schema: "old", Name: archive}
-		if err := catalogues(t.Context(), conn, []*TableFacts{&facts}); err != nil {
+		if err := brief.catalogues(t.Context(), conn, []*TableFacts{&facts}); err != nil {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(allowedWords(&Catalogue{StatusRules: facts.Catalogue.ArchiveRules})); got != want {
@@ -358,6 +358,42 @@ func TestCompareListsEverything(t *testing.T) {
 	} {
 		if !slices.Contains(lines, want) {
 			t.Errorf("%q is not in\n%s", want, strings.Join(lines, "\n"))
+		}
+	}
+}
+
+// A proof of one table keeps to one session next to the streaming one.
+func TestAProofOfATableTakesOneSession(t *testing.T) {
+	w := made(t, harness.Postgres(t))
+	pool, err := openPool(&w.stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	g := gathering{o: Options{}.withDefaults(), brief: true, facts: &Facts{Stream: &w.stream, Missing: map[string]string{}}}
+	g.tableSession(t.Context(), pool)
+	g.onTables(t.Context(), pool)
+	g.pooler(t.Context(), pool)
+	g.rivals(t.Context(), pool)
+	if n := pool.Stat().NewConnsCount(); n != 1 || len(g.facts.Missing) > 0 {
+		t.Errorf("%d sessions were opened; missing: %v", n, g.facts.Missing)
+	}
+}
+
+// A pooler that passes transactions gives the session another process while another session has
+// the first one's; one that passes sessions does not.
+func TestAPoolerIsTold(t *testing.T) {
+	db := harness.Postgres(t)
+	w := made(t, db)
+	c, err := postgres.Parse(db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for mode, want := range map[string]string{"transaction": "prepared statements do not survive there", "session": "what is used works through it"} {
+		w.stream.DSN = harness.PgBouncer(t, db, mode, c.User, c.Password)
+		f := gather(t.Context(), &w.stream, Options{}.withDefaults(), true)
+		if !slices.ContainsFunc(Judge(f), func(found Finding) bool { return found.Check == "pooler" && strings.Contains(found.Found, want) }) {
+			t.Errorf("%s mode: %+v, missing %v", mode, f.Table, f.Missing)
 		}
 	}
 }

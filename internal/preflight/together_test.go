@@ -34,7 +34,7 @@ func TestTablesAreAskedForTogether(t *testing.T) {
 	}
 	defer pool.Close()
 	look := func(ctx context.Context) *gathering {
-		g := &gathering{o: Options{}.withDefaults(), brief: true, facts: &Facts{Stream: &w.stream, Missing: map[string]string{}}}
+		g := &gathering{o: Options{}.withDefaults(), facts: &Facts{Stream: &w.stream, Missing: map[string]string{}}}
 		g.facts.Tables = make([]TableFacts, len(w.stream.Tables))
 		for i, table := range w.stream.Tables {
 			g.facts.Tables[i].Table, g.facts.Tables[i].Missing = table, map[string]string{}
@@ -45,7 +45,7 @@ func TestTablesAreAskedForTogether(t *testing.T) {
 	before := look(t.Context())
 	for i, want := range []string{"true true", "false false", "true false", "true false", "true true"} {
 		f := &before.facts.Tables[i]
-		if got := fmt.Sprint(f.described != nil, f.Catalogue != nil); got != want || !f.asked {
+		if got := fmt.Sprint(f.described != nil, f.Catalogue != nil && f.Details != nil); got != want || !f.asked {
 			t.Errorf("%s: described, with a catalogue: %s, want %s", f.Table, got, want)
 		}
 	}
@@ -69,8 +69,10 @@ func TestTablesAreAskedForTogether(t *testing.T) {
 func told(f *TableFacts) string {
 	text := fmt.Sprintf("gone %q refused %q missing %v lockers %d", f.Gone, f.Refused, f.Missing, len(f.Lockers))
 	if c := f.Catalogue; c != nil {
-		c.Place = 0
 		text += fmt.Sprintf(" catalogue %+v", *c)
+	}
+	if d := f.Details; d != nil {
+		text += fmt.Sprintf(" details %+v", *d)
 	}
 	if i := f.Inspection; i != nil {
 		text += fmt.Sprintf(" columns %d findings %+v", len(i.Columns), i.Findings)
@@ -84,7 +86,7 @@ func TestAProofIsBrief(t *testing.T) {
 	o := Options{}.withDefaults()
 	whole, brief := gather(t.Context(), &w.stream, o, false), gather(t.Context(), &w.stream, o, true)
 	for _, f := range []*Facts{whole, brief} {
-		looked := []bool{f.Tables[0].Backlog != nil, f.Tables[0].Topics != nil, f.Leader != nil, f.Retained != nil, f.Server.Settings != nil}
+		looked := []bool{f.Tables[0].Backlog != nil, f.Tables[0].Topics != nil, f.Tables[0].Details != nil, f.Leader != nil, f.Retained != nil, f.Server.Settings != nil}
 		if want := f == whole; slices.Contains(looked, !want) {
 			t.Errorf("whole: %t, looked: %v", want, looked)
 		}

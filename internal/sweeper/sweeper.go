@@ -118,7 +118,7 @@ func (s *Sweeper) with(ctx context.Context, f func(ctx context.Context, conn *pg
 	if err != nil {
 		return fmt.Errorf("connecting to read outbox tables: %w", err)
 	}
-	defer conn.Release()
+	defer postgres.Release(conn)
 	err = f(ctx, conn.Conn())
 	if err != nil && tablesql.FaultOf(err) == tablesql.Passing {
 		postgres.HangUp(conn.Conn())

@@ -214,6 +214,7 @@ func TestTheServersProgramLinksNoDemo(t *testing.T) {
 // a pooler's. The demo's own application runs its statements itself.
 var (
 	connecting = regexp.MustCompile(`\b(pgx|pgconn|pgxpool|stdlib)\.(Connect\w*|New\w*|Parse(Config|DSN)\w*|Open\w*)\(`)
+	returning  = regexp.MustCompile(`\.(Release\(\)|AcquireFunc\()`)
 	running    = regexp.MustCompile(`\b(\w*[pP]ool|\w*[cC]onn|Conn\(\)|pg|tx)\.(Query|QueryRow|Exec|ExecParams|ExecPrepared|SendBatch|CopyFrom|Begin\w*)\(`)
 )
 
@@ -221,6 +222,9 @@ func TestOneWayToPostgres(t *testing.T) {
 	outsidePostgres(t, func(name, file, text string) {
 		if found := connecting.FindString(text); found != "" {
 			t.Errorf("%s/%s calls %s): connect by package postgres, which sets sessions up", name, file, found)
+		}
+		if found := returning.FindString(text); found != "" {
+			t.Errorf("%s/%s calls %s: give connections back by postgres.Release or postgres.Acquire, which clean sessions", name, file, strings.TrimPrefix(found, "."))
 		}
 		if found := running.FindString(text); found != "" && name != "internal/demo" {
 			t.Errorf("%s/%s calls %s): run statements by postgres.On or postgres.Exec, which set the transaction up", name, file, found)
