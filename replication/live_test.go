@@ -923,6 +923,27 @@ func permanentError(err error) bool {
 	return errors.As(err, &e) && e.Permanent
 }
 
+// A heartbeat over a connection that became silent ends: what else is done regularly waits for it.
+func TestAHeartbeatHasItsTime(t *testing.T) {
+	t.Parallel()
+	db, proxy := harness.Postgres(t).Proxied(t)
+	conn := db.Conn(t)
+	proxy.Silence(harness.Requests, harness.Replies)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Heartbeat(t.Context(), postgres.On(conn))
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it waits for ever")
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	db := harness.PrivatePostgres(t, localpg.Options{Settings: map[string]string{"wal_level": "replica", "max_wal_senders": "2"}})

@@ -9,6 +9,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -172,12 +173,18 @@ func ReadHolder(ctx context.Context, q postgres.DB, slot string) (Holder, error)
 	return parseHolder(rows), err
 }
 
+// heartbeatTimeout bounds a heartbeat, which waits for no lock and no standby: what does not answer
+// for so long is a connection that became silent, and whoever asked has other things to do.
+const heartbeatTimeout = 5 * time.Second
+
 // Heartbeat has a transaction of its own that changes nothing commit, so that the
 // slot of an idle outbox can move on in a busy cluster; it returns a position
 // that the WAL passes by that. No other consumer of the WAL sees anything of it,
-// as it would of a message: Debezium sends those to a topic, and stands still
-// where that topic does not exist.
+// as it would of a message: Debezium sends those to a topic, and stops
+// where that topic does not exist. It gives up after five seconds.
 func Heartbeat(ctx context.Context, q postgres.DB) (outbox.LSN, error) {
+	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
+	defer cancel()
 	rows, err := texts(ctx, q, sql.Heartbeat)
 	if err != nil {
 		return 0, fmt.Errorf("write a heartbeat: %w", err)

@@ -16,7 +16,7 @@ import (
 // binder copies a YAML tree into structs, by their tags: yaml (the key),
 // default, required, enum, min and max. The YAML library's own decoder stops
 // at the first fault; this one goes on and reports them all, each with its
-// position, and remembers where each path stands for later checks.
+// position, and remembers where each path is for later checks.
 type binder struct {
 	file     string
 	around   surroundings
@@ -72,7 +72,7 @@ func (b *binder) complain(path, found, hint string) {
 }
 
 // find is the position of a path, or of the nearest thing around it that
-// stands in the file (a field may come from a profile or a default).
+// is in the file (a field may come from a profile or a default).
 func (b *binder) find(path string) position {
 	for {
 		if at, ok := b.at[path]; ok {
@@ -319,7 +319,7 @@ func (b *binder) bindScalar(to reflect.Value, n ast.Node, path string, tags refl
 	if to.Type() == typeSecret {
 		b.noteSecret(parts, path)
 	}
-	// What is shown is the text as it stands in the file: of a reference the reference,
+	// What is shown is the text as it is in the file: of a reference the reference,
 	// never what it refers to. Secrets are never shown, since any text is one.
 	shown := strconv.Quote(raw)
 	if text != raw && to.Kind() == reflect.String {

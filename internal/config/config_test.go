@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the wanted errors")
 
-// Each file of testdata/bad has faults on purpose; next to it stands what a user
+// Each file of testdata/bad has faults on purpose; next to it is what a user
 // is told about them.
 func TestBadFiles(t *testing.T) {
 	t.Setenv("OUTBOX_TEST_GRACE", "hunter2")

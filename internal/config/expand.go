@@ -28,7 +28,7 @@ const (
 
 type part struct {
 	kind partKind
-	text string // the literal, or what stands between the braces, prefix removed
+	text string // the literal, or what is between the braces, prefix removed
 }
 
 // splitReferences takes a string apart.

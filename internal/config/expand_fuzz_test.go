@@ -7,7 +7,7 @@ import (
 )
 
 // Whatever text a reference or a topic's template is, it is taken apart or
-// refused, and what stands outside of references comes out as it was.
+// refused, and what is outside of references comes out as it was.
 func FuzzTemplate(f *testing.F) {
 	for _, seed := range []string{
 		"", "plain", "outbox.event.${aggregatetype}", "$${not}${a}$", "${env:HOME}", "${env:}", "${file:/etc/x", "${}", "${a}${b}", "$$${x}", "$$${env:0", "${${a}}", "${a\x00}",

@@ -172,7 +172,7 @@ func swept(t *testing.T, db *harness.DB, table *outbox.Table) []*outbox.Row {
 }
 
 // fate charges the rows that can be no record until their budgets are used up,
-// and says what stands in the table then.
+// and says what is in the table then.
 func fate(t *testing.T, db *harness.DB, table *outbox.Table, rows []*outbox.Row) string {
 	t.Helper()
 	if !table.Stateful() {
@@ -226,7 +226,7 @@ func charge(t *testing.T, db *harness.DB, conn *pgx.Conn, relation *tablesql.Rel
 	return state
 }
 
-// told is the reason as it stands in the row.
+// told is the reason as it is in the row.
 func told(t *testing.T, db *harness.DB, table *outbox.Table, r *outbox.Row) string {
 	t.Helper()
 	column := table.Mapping.Status.LastError

@@ -15,7 +15,7 @@ type Profile struct {
 
 	MappingSpec `yaml:",inline"`
 
-	// Source is the YAML as it stands in the binary.
+	// Source is the YAML as it is in the binary.
 	Source string `yaml:"-"`
 }
 

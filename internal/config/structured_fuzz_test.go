@@ -129,8 +129,8 @@ func set(node any, path []string, value any) any {
 
 var positioned = regexp.MustCompile(`^fuzz\.yaml:\d+:\d+: `)
 
-// FuzzStructured: whatever stands where the schema has a key, reading the file
-// does not panic, every problem says where it is, no secret stands in a problem
+// FuzzStructured: whatever is where the schema has a key, reading the file
+// does not panic, every problem says where it is, no secret is in a problem
 // or in what is printed, and reading again what was accepted gives the same.
 func FuzzStructured(f *testing.F) {
 	paths := schemaPaths(f)

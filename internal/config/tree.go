@@ -85,7 +85,7 @@ type pair struct {
 }
 
 // pairs are the keys and values of a mapping, merge keys (<<) applied: what
-// stands in the mapping itself goes before what is merged into it.
+// is in the mapping itself goes before what is merged into it.
 func (b *binder) pairs(n ast.Node) ([]pair, bool) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok {
