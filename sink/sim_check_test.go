@@ -373,7 +373,13 @@ func (w *sim) checkRest(long time.Duration, asked, jobs, seals int) {
 	case !keep && jobs+seals > 0:
 		w.fail("%d jobs, %d seals at rest", jobs, seals)
 	}
-	if len(m.waiting)+len(m.failing)+len(m.stalled)+len(m.resolves)+w.flying() > 0 || !w.states[len(w.states)-1].usable {
+	stalled := 0 // a topic that was blocked meanwhile is asked about no more, and its release clears the trouble (seed 92426)
+	for t := range m.stalled {
+		if t.state != topicBlocked {
+			stalled++
+		}
+	}
+	if len(m.waiting)+len(m.failing)+stalled+len(m.resolves)+w.flying() > 0 || !w.states[len(w.states)-1].usable {
 		w.fail("it does not rest: %s", w.describe())
 	}
 	for name, t := range m.topics {
