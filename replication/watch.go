@@ -173,8 +173,8 @@ func ReadHolder(ctx context.Context, q postgres.DB, slot string) (Holder, error)
 	return parseHolder(rows), err
 }
 
-// heartbeatTimeout bounds a heartbeat, which waits for no lock and no standby: what does not answer
-// for so long is a connection that became silent, and whoever asked has other things to do.
+// heartbeatTimeout bounds a heartbeat. It waits for no lock, so a connection without an answer for
+// so long is silent, and what else its caller does regularly must not wait for it.
 const heartbeatTimeout = 5 * time.Second
 
 // Heartbeat has a transaction of its own that changes nothing commit, so that the

@@ -37,7 +37,8 @@ func Acquire(ctx context.Context, pool *pgxpool.Pool, f func(*pgx.Conn) error) e
 }
 
 // Release gives a connection back to its pool. A session that was used is cleaned first, which
-// takes a round trip.
+// takes a round trip, and 5 s where the server gives no answer; those who mark rows do not wait for
+// it (go Release).
 //
 // The pool's AfterRelease would be the place, but it has every connection given back by another
 // goroutine, so that the next statement finds none and opens one more.
