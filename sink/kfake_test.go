@@ -288,7 +288,7 @@ func TestPublishesInOrder(t *testing.T) {
 	records := consume(t, c.ListenAddrs(), "orders", len(all))
 	keysInOrder(t, records, 7)
 	for _, rec := range records {
-		if p := PartitionOf(rec.Key, 6); p != rec.Partition {
+		if p := PartitionOf(outbox.Murmur2, rec.Key, 6); p != rec.Partition {
 			t.Fatalf("key %s in partition %d, want %d", rec.Key, rec.Partition, p)
 		}
 	}

@@ -1,5 +1,35 @@
 package sink
 
+import (
+	"hash/crc32"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// PartitionOf is the partition, of n, of a record with the key. Without a partitioner it is
+// the Java client's.
+func PartitionOf(by outbox.Partitioner, key []byte, n int) int32 {
+	switch by {
+	case outbox.CRC32: // librdkafka, rd_kafka_msg_partitioner_consistent
+		return int32(int(crc32.ChecksumIEEE(key)) % n)
+	case outbox.FNV1a: // sarama, NewHashPartitioner: the remainder of a signed hash, without its sign
+		p := int32(fnv1a(key)) % int32(n)
+		return max(p, -p)
+	default: // the Java client, BuiltInPartitioner.partitionForKey: toPositive(murmur2(key)) % n
+		return int32(int(murmur2(key)&0x7fffffff) % n)
+	}
+}
+
+// fnv1a is the hash of package hash/fnv (New32a), without an allocation for each key.
+func fnv1a(key []byte) uint32 {
+	const offset, prime = 2166136261, 16777619
+	h := uint32(offset)
+	for _, b := range key {
+		h = (h ^ uint32(b)) * prime
+	}
+	return h
+}
+
 // murmur2 is the hash by which the Java client chooses a keyed record's
 // partition (org.apache.kafka.common.utils.Utils.murmur2): 32 bits, seed
 // 0x9747b28c. Records must land where the relay that we replace put them.
@@ -30,12 +60,6 @@ func murmur2(key []byte) uint32 {
 	h ^= h >> 13
 	h *= mult
 	return h ^ h>>15
-}
-
-// PartitionOf is the partition, of n, of a record with the key: the one that the
-// Java client's default partitioner chooses.
-func PartitionOf(key []byte, n int) int32 {
-	return int32(int(murmur2(key)&0x7fffffff) % n) // toPositive(murmur2(key)) % partitions
 }
 
 // stickyBytes is how much goes to one partition before records without a key

@@ -2,6 +2,7 @@ package sink
 
 import (
 	"errors"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -21,8 +22,63 @@ func TestMurmur2IsTheJavaClients(t *testing.T) {
 			t.Errorf("murmur2(%q) = %d, want %d", key, got, want)
 		}
 	}
-	if got := PartitionOf([]byte("21"), 6); got != int32(-973932308&0x7fffffff)%6 {
-		t.Errorf("partition %d", got)
+}
+
+// TestPartitionersAreTheLibraries compares with sarama, which has all three, and with what librdkafka
+// 2.16.0 and Java 4.4.0 chose of six partitions.
+func TestPartitionersAreTheLibraries(t *testing.T) {
+	libraries := map[outbox.Partitioner]sarama.Partitioner{
+		outbox.Murmur2: sarama.NewMurmur2Partitioner("t"),
+		outbox.CRC32:   sarama.NewConsistentCRCHashPartitioner("t"),
+		outbox.FNV1a:   sarama.NewHashPartitioner("t"),
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for by, library := range libraries {
+		for n := int32(1); n < 100; n++ {
+			key := make([]byte, random.IntN(40))
+			for i := range key {
+				key[i] = byte(random.Uint32())
+			}
+			want, err := library.Partition(&sarama.ProducerMessage{Key: sarama.ByteEncoder(key)}, n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := PartitionOf(by, key, int(n)); got != want {
+				t.Errorf("%s: key %x of %d partitions: %d, not %d", by, key, n, got, want)
+			}
+		}
+	}
+	for _, c := range []struct {
+		by   outbox.Partitioner
+		key  string
+		want int32
+	}{
+		{outbox.Murmur2, "42", 4},
+		{outbox.Murmur2, "orders-1", 3},
+		{outbox.Murmur2, "", 3},
+		{"", "42", 4},
+		{outbox.CRC32, "42", 2},
+		{outbox.CRC32, "orders-1", 2},
+		{outbox.FNV1a, "42", 5},
+		{outbox.FNV1a, "orders-1", 4},
+		{outbox.FNV1a, "", 3},
+	} {
+		if got := PartitionOf(c.by, []byte(c.key), 6); got != c.want {
+			t.Errorf("%s: key %q: partition %d, not %d", c.by, c.key, got, c.want)
+		}
+	}
+}
+
+func TestATablesPartitionerChooses(t *testing.T) {
+	top := newTopic("t")
+	for range 6 {
+		top.queues = append(top.queues, &partitionQueue{topic: top, partition: int32(len(top.queues))})
+	}
+	for by, want := range map[outbox.Partitioner]int32{outbox.Murmur2: 4, outbox.CRC32: 2, outbox.FNV1a: 5} {
+		table := &outbox.Table{Mapping: outbox.Mapping{Partitioner: by}}
+		if q := top.queueFor(&outbox.Row{Table: table, Key: []byte("42"), Partition: -1}, nil); q.partition != want {
+			t.Errorf("%s: partition %d, not %d", by, q.partition, want)
+		}
 	}
 }
 

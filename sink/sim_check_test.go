@@ -61,7 +61,7 @@ func (w *sim) checkSend(try *simTry) {
 	bytes, headers := batchOverhead, 0
 	for _, p := range b.rows {
 		bytes, headers = bytes+recordSize(p), headers+len(p.Headers)
-		if p.Key != nil && p.Partition < 0 && PartitionOf(p.Key, len(q.topic.queues)) != q.partition {
+		if p.Key != nil && p.Partition < 0 && PartitionOf(p.Table.Mapping.Partitioner, p.Key, len(q.topic.queues)) != q.partition {
 			w.fail("row %s goes to %s", p.ID, q)
 		}
 		if r := w.of[p]; r != nil {

@@ -104,13 +104,14 @@ func passes(r *outbox.Row, err error) bool {
 	return len(r.Table.Mapping.FailOn) > 0 && !tooLarge
 }
 
-// queueFor chooses the row's partition like the Java client's producer does.
+// queueFor chooses the row's partition: rows without a key stick to one for a while, as in
+// the Java client.
 func (t *topic) queueFor(r *outbox.Row, random func(int) int) *partitionQueue {
 	switch {
 	case r.Partition >= 0:
 		return t.namedQueue(r)
 	case r.Key != nil:
-		return t.queues[PartitionOf(r.Key, len(t.queues))]
+		return t.queues[PartitionOf(r.Table.Mapping.Partitioner, r.Key, len(t.queues))]
 	}
 	return t.queues[t.stick(r, random)]
 }

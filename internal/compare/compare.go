@@ -85,7 +85,7 @@ const remembered = 1 << 18
 // that it holds only what waits for its match. It is not safe for concurrent use.
 type Comparison struct {
 	// Partition is where a record with the key belongs, or -1: not known.
-	partition func(topic string, key []byte) int32
+	partition func(by outbox.Partitioner, topic string, key []byte) int32
 	ignore    []string
 
 	seq             int
@@ -119,7 +119,7 @@ type Example struct {
 
 // New returns an empty Comparison. Headers named in ignore count as equal;
 // examples is how many of each kind are kept.
-func New(partition func(topic string, key []byte) int32, ignore []string, examples int) *Comparison {
+func New(partition func(by outbox.Partitioner, topic string, key []byte) int32, ignore []string, examples int) *Comparison {
 	return &Comparison{
 		partition: partition, ignore: ignore, examples: examples,
 		expected: map[digest][]*pair{}, found: map[digest][]*pair{}, matched: map[digest]bool{},
@@ -227,7 +227,7 @@ func (c *Comparison) match(own, other map[digest][]*pair, p *pair) {
 	}
 	want := p.partition // -1: any
 	if want < 0 && p.key != nil {
-		want = c.partition(p.topic, p.key)
+		want = c.partition(p.row.Table.Mapping.Partitioner, p.topic, p.key)
 	}
 	if want >= 0 && want != q.partition {
 		c.tell(Partition, p, q, fmt.Sprintf("partition %d, where outbox-cdc would have chosen %d", q.partition, want))

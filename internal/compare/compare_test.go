@@ -24,7 +24,7 @@ func header(name, value string) outbox.Header {
 }
 
 // alwaysTwo is a partitioner that puts every key on partition 2.
-func alwaysTwo(string, []byte) int32 { return 2 }
+func alwaysTwo(outbox.Partitioner, string, []byte) int32 { return 2 }
 
 func TestKindsOfDifference(t *testing.T) {
 	t.Parallel()

@@ -24,7 +24,7 @@ type Config struct {
 	// Clients by Kafka cluster. They must be for reading only.
 	Clients map[string]sarama.Client
 	// Partition chooses a key's partition of n, as the sink does.
-	Partition func(key []byte, n int) int32
+	Partition func(by outbox.Partitioner, key []byte, n int) int32
 	// Check reads further what a row needs to become a record, and where it stands.
 	Check func(context.Context, []*outbox.Row) ([]outbox.Checked, error)
 	// For is how long rows are taken; Settle how long records are awaited
@@ -87,10 +87,10 @@ type run struct {
 
 // partition is known for the topics that are read. A topic has one name only
 // in all clusters here: that of the first one read.
-func (r *run) partition(topic string, key []byte) int32 {
+func (r *run) partition(by outbox.Partitioner, topic string, key []byte) int32 {
 	for cluster := range r.cfg.Clients {
 		if n := r.topics.known[topicName{cluster, topic}]; n > 0 {
-			return r.cfg.Partition(key, int(n))
+			return r.cfg.Partition(by, key, int(n))
 		}
 	}
 	return -1

@@ -26,9 +26,13 @@ type MappingSpec struct {
 	Headers []HeaderSpec `yaml:"headers"`
 	// EventID is a header for consumers to drop duplicates by.
 	EventID *EventIDSpec `yaml:"event_id"`
-	// Partition is an integer column with the partition. Left out: the key decides, as in the
-	// Java client.
+	// Partition is an integer column with the partition. Left out: the key decides, by
+	// partitioner.
 	Partition string `yaml:"partition"`
+	// Partitioner is the hash of the key that chooses the partition. murmur2: as the Java
+	// client, franz-go and kafkajs. crc32: as librdkafka (consistent, consistent_random).
+	// fnv1a: as sarama's default. A change moves keys to other partitions.
+	Partitioner string `yaml:"partitioner" default:"murmur2" enum:"murmur2,crc32,fnv1a"`
 	// Timestamp is a timestamp column with the record's time. Left out: the time of producing.
 	Timestamp string `yaml:"timestamp"`
 	// CreatedAt is a timestamp column with the row's age, for latency, grace and order. It

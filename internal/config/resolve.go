@@ -110,6 +110,7 @@ func (r *resolver) mapping(cfg *Config) outbox.Mapping {
 		Payload:        outbox.PayloadMapping{Expr: r.expr("payload", s.Payload.Column, s.Payload.Path, nil, s.Payload.Decode), Tombstone: s.Payload.Tombstone, EmptyTombstone: s.Payload.EmptyTombstone},
 		Headers:        r.headers(),
 		Partition:      r.column("partition", s.Partition),
+		Partitioner:    outbox.Partitioner(s.Partitioner),
 		Timestamp:      r.column("timestamp", s.Timestamp),
 		CreatedAt:      r.column("created_at", s.CreatedAt),
 		AvailableAfter: r.columns("available_after", s.AvailableAfter),

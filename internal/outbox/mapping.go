@@ -36,6 +36,8 @@ type Mapping struct {
 	EventID EventID
 	// Partition is an integer column with the record's partition, or empty.
 	Partition string
+	// Partitioner chooses the partition of a keyed record that names none.
+	Partitioner Partitioner
 	// Timestamp is a timestamp column with the record's time, or empty.
 	Timestamp string
 	// CreatedAt is a timestamp column used to measure latency and age, or empty.
@@ -161,6 +163,16 @@ func (p Published) Removes() bool { return p == PublishedDelete || p == Publishe
 type ArchiveTable struct{ Schema, Name string }
 
 func (t ArchiveTable) String() string { return t.Schema + "." + t.Name }
+
+// Partitioner is the hash of a record's key that chooses its partition.
+type Partitioner string
+
+// The hashes of producers that outbox-cdc may take a topic over from.
+const (
+	Murmur2 Partitioner = "murmur2" // the Java client
+	CRC32   Partitioner = "crc32"   // librdkafka
+	FNV1a   Partitioner = "fnv1a"   // sarama
+)
 
 // OnFailed is what a row that used up its budget does to its key.
 type OnFailed string

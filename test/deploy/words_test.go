@@ -70,7 +70,7 @@ var (
 // nor what is made by the code, nor targets of links.
 const (
 	longest = 18
-	most    = 30000
+	most    = 34000
 )
 
 var (
