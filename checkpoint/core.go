@@ -77,9 +77,9 @@ func New(cfg Config) *Core {
 	}
 }
 
-// Tick tells the time. Every other input happens at the last time told. The
-// monotonic clock decides which is later; of two times at which it shows the same,
-// the wall clock of the second counts: it may have been set.
+// Tick tells the time. Every other input happens at the last time told. Times are
+// ordered by the monotonic clock. Where it has not moved, the newer wall clock counts:
+// somebody may have set it.
 func (c *Core) Tick(now time.Time) {
 	if !now.Before(c.now) {
 		c.now = now

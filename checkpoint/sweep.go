@@ -133,7 +133,8 @@ func (c *Core) parts(parks []*park) []outbox.SweepPart {
 
 // excluded are the scopes of which nothing may be published now. A hand-back
 // leaves out everything that stays parked, and nothing else: what it does not
-// see would be left to nobody. Of keys' rows those of other keys are none.
+// see would be left to nobody. A page of keys selects by key, so parks of other keys
+// need no exclusion.
 func (c *Core) excluded(wanted []*park) []outbox.Scope {
 	var scopes []outbox.Scope
 	for _, p := range c.parks.list {

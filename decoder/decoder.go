@@ -1,7 +1,7 @@
 // Package decoder reads pgoutput, the messages of PostgreSQL's logical
 // replication, and appends to a Batch what they mean for the stream's outbox
 // tables: transactions, rows, tables whose columns do not fit their mapping.
-// The pipeline's driver calls it with each frame (the WALData of an XLogData
+// The pipeline's WAL reader calls it with each frame (the WALData of an XLogData
 // message) in the order received.
 //
 // It is pure: no I/O, no clock, no goroutine. It never skips what it does not

@@ -55,7 +55,7 @@ func replicationConfig(s *config.Stream) replication.Config {
 	}
 }
 
-// maxFrame has room for every row that may be published: the log may print each
+// maxFrame has room for every row that may be published: the WAL sender may print each
 // byte of it as two, and says something of each column.
 func maxFrame(tables []*outbox.Table) int {
 	longest := 0

@@ -1,6 +1,6 @@
 // Package mapping turns the raw column values of one outbox row into an
 // outbox.Row, as the table's outbox.Mapping says. The decoder (values from the
-// log) and the sweeper (values from a SELECT) share it, so that a row makes the
+// WAL) and the sweeper (values from a SELECT) share it, so that a row makes the
 // same record whichever way it came.
 //
 // It is pure: no I/O, no clock, no goroutine, no logging. It never drops a row

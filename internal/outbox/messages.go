@@ -14,8 +14,8 @@ const (
 	// Refused: the record failed alone, for a reason of its own. The sink has
 	// blocked the row's key (NULL key: nothing) and gives back its later rows.
 	Refused
-	// Withdrawn: given back; nothing of it is or will be in the WAL. Scope says
-	// why: the scope that is blocked, or that was asked to be withdrawn.
+	// Withdrawn: handed back unsent. It is not in the topic, and no outstanding request can
+	// put it there. Scope says why: it is blocked, or was asked to be withdrawn.
 	Withdrawn
 )
 

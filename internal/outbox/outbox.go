@@ -77,7 +77,7 @@ type Row struct {
 
 	// ---- below: owned by package checkpoint ----
 
-	// Handle is the row's place in the ledger.
+	// Handle is the row's index in the core's table of rows.
 	Handle uint32
 }
 

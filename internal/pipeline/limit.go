@@ -164,7 +164,7 @@ func (d *driver) tellLimit(what string) {
 	log := d.cfg.Log.With().Str("reason", reason).Float64("rows_per_second", rows).Logger()
 	switch reason {
 	case "":
-		log.Info().Msg("rows are taken as fast as they come again")
+		log.Info().Msg("the rate limit is lifted: rows are taken as fast as they come")
 	case paceConfigured:
 		log.Info().Msg("rows are taken no faster than limits.rows_per_second")
 	default:

@@ -211,7 +211,7 @@ func (d *driver) watch(ctx context.Context, before *outbox.Identity, watched *re
 	case d.lacking.Load() && (watched.Publication != before.Publication || !maps.Equal(watched.Relations, before.Relations)):
 		d.cfg.Log.Info().Str("publication", d.cfg.Replication.Publication).Msg("the publication has more tables: the connection restarts")
 	case d.usable(ctx):
-		d.cfg.Log.Info().Msg("a table that could not be read can be again: the connection restarts")
+		d.cfg.Log.Info().Msg("every table can be read again: the connection restarts")
 	default:
 		return
 	}

@@ -32,10 +32,9 @@ const (
 // that appears later with the same value was committed after those on the ID order, and
 // comes when the ID order is through; rows with a greater value come after that;
 // rows with a lesser one are looked for with every page. Where just that is
-// costly, the next pending rows are on the ID order, whatever their value. What is
-// not comes after them: it has a greater value, or became visible after them. A row
-// that its writer committed before one of them was visible before it, too, if
-// writers of a key wait for each other.
+// costly, the next pending rows are on the ID order, whatever their value. Rows
+// that are not in it come later. That keeps a key's order as long as writers of one key
+// wait for each other: then an earlier commit was visible when the list was read.
 type idOrder struct {
 	all   bool      // pending rows of any value
 	value string    // of the order column

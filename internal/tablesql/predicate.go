@@ -283,10 +283,10 @@ func (r *Relation) oneOf(column string, values ...string) string {
 	return Ref(column) + " IN (" + joined(values, ", ", sql.Literal) + ")"
 }
 
-// conjunction is the condition that all of the terms hold, of which those that are empty say nothing.
+// conjunction joins the terms that are not empty with AND; without any it is true.
 func conjunction(terms ...string) string { return cmp.Or(allOf(terms...), "true") }
 
-// allOf is conjunction, but empty where no term says anything.
+// allOf is conjunction, but empty without any term.
 func allOf(terms ...string) string { return strings.Join(notEmpty(terms), " AND ") }
 
 func notEmpty(texts []string) []string {
