@@ -16,6 +16,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/secret"
+	"github.com/outbox-cdc/outbox-cdc/internal/transport"
 )
 
 // network makes connections that end with ctx, whatever sarama is doing with
@@ -26,6 +27,9 @@ type network struct {
 	// password tells it for each connection; nil: it is in conf.
 	password secret.Reader
 	tls      *TLS // whose files are read for each connection; nil: plain
+	// within keeps the login on this machine, since it is not encrypted. Brokers name further
+	// brokers, so what the configuration names decides nothing.
+	within bool
 	// wrap, where it is set, goes around each connection.
 	wrap func(net.Conn) net.Conn
 	// closed is shared with copies.
@@ -37,6 +41,7 @@ func newNetwork(ctx context.Context, conf *sarama.Config, c Config, readTimeout 
 	n := &network{ctx: ctx, conf: *conf, tls: c.TLS, closed: &closings{}}
 	n.conf.Net.TLS.Enable = false // Dial encrypts
 	if c.SASL != nil {
+		n.within = c.TLS == nil && !c.AllowPlaintext
 		n.password = c.SASL.PasswordNow
 	}
 	n.conf.Net.ReadTimeout = readTimeout
@@ -52,6 +57,9 @@ func newNetwork(ctx context.Context, conf *sarama.Config, c Config, readTimeout 
 // Dial is called by sarama.
 func (n *network) Dial(kind, addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: n.conf.Net.DialTimeout, KeepAlive: 30 * time.Second}
+	if n.within {
+		d.Control = transport.Stay
+	}
 	plain, err := d.DialContext(n.ctx, kind, addr)
 	if err != nil {
 		return nil, err
@@ -174,6 +182,8 @@ func (n *network) hint(err error) string {
 		return fmt.Sprintf("it does not offer SASL mechanism %s: choose one that its listener has enabled", sasl.Mechanism)
 	case errors.Is(err, sarama.ErrIllegalSASLState):
 		return "it wants another SASL handshake: is this a listener with SASL?"
+	case errors.Is(err, transport.ErrLeaves):
+		return "our login would go there without TLS: write tls: {} for the cluster and the port of its listener with TLS, or allow_plaintext: true, or correct the brokers' advertised.listeners"
 	case is[*net.DNSError](err):
 		return "its name cannot be resolved: correct brokers, or the brokers' advertised.listeners"
 	case is[x509.UnknownAuthorityError](err):

@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kfake"
 )
 
 // countedSecret counts how often it was refused.
@@ -38,6 +41,48 @@ func TestWhatCountsAsARefusal(t *testing.T) {
 		n.noteRefusal(step.err)
 		if refused != step.want {
 			t.Errorf("step %d, %v: refused %d times, want %d", i, step.err, refused, step.want)
+		}
+	}
+}
+
+// Brokers name further brokers. A login does not leave this machine unencrypted, whoever names
+// where it goes; without a login, or where it is allowed, everything is dialled.
+func TestALoginStaysOnThisMachine(t *testing.T) {
+	t.Parallel()
+	away := func(network, _ string) (net.Listener, error) {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), network, "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		shown := *l.Addr().(*net.TCPAddr) //nolint:forcetypeassert // it listens on TCP
+		shown.IP = net.IPv4(192, 0, 2, 1)
+		return elsewhere{l, &shown}, nil
+	}
+	k := fake(t, kfake.ListenFn(away), kfake.SeedTopics(1, "t"), kfake.EnableSASL(), kfake.Superuser("PLAIN", "cdc", "right"))
+	_, port, err := net.SplitHostPort(k.ListenAddrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, Config{
+		Brokers: []string{"127.0.0.1:" + port}, DialTimeout: 30 * time.Second,
+		SASL: &SASL{Mechanism: MechanismPlain, Username: "cdc", Password: "right"},
+	})
+	r.publish(newRow("t", "k", "v"))
+	s := r.usable(10*time.Second, false)
+	if !strings.Contains(s.Err.Error(), "broker 192.0.2.1:"+port+": our login would go there without TLS") {
+		t.Error(s.Err)
+	}
+	for name, c := range map[string]struct {
+		Config
+		stays bool
+	}{
+		"login":   {Config{SASL: &SASL{}}, true},
+		"tls":     {Config{SASL: &SASL{}, TLS: &TLS{}}, false},
+		"allowed": {Config{SASL: &SASL{}, AllowPlaintext: true}, false},
+		"none":    {Config{}, false},
+	} {
+		if n := newNetwork(t.Context(), sarama.NewConfig(), c.Config, time.Second); n.within != c.stays {
+			t.Errorf("%s: %v", name, n.within)
 		}
 	}
 }

@@ -44,6 +44,8 @@ type Config struct {
 
 	TLS  *TLS
 	SASL *SASL
+	// AllowPlaintext logs in to brokers on other machines without TLS.
+	AllowPlaintext bool
 
 	// Compression is none, gzip, snappy, lz4 or zstd. Default: none.
 	Compression string

@@ -134,6 +134,7 @@ func sinkConfig(c *config.Cluster, s *config.Stream, log zerolog.Logger) sink.Co
 		Compression:    c.Compression,
 		BatchBytes:     int(c.MaxRequestBytes),
 		RequestBytes:   max(8<<20, int(c.MaxRequestBytes)), // batches of several partitions, or one of the largest
+		AllowPlaintext: c.AllowPlaintext,
 		DialTimeout:    c.DialTimeout,
 		RequestTimeout: c.RequestTimeout,
 		Log:            log,

@@ -13,7 +13,7 @@ import (
 var transportChecks = []check{
 	{
 		name: "transport", judge: judgeTransport,
-		looks:  "how the connections to PostgreSQL and Kafka are encrypted, by the configuration",
+		looks:  "how the connections to PostgreSQL and Kafka are encrypted, by the configuration and the brokers that brokers name",
 		levels: "WARN: one to another machine is not, or does not verify who answers",
 		why:    "who is between the two machines can read and change every row, and who can pretend to be the server gets the password",
 	},
@@ -26,7 +26,7 @@ func judgeTransport(j *judgment) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(j.Stream.Kafka)) {
 		cfg, subject := j.Stream.Kafka[name], "kafka "+name
-		away := slices.DeleteFunc(slices.Clone(cfg.Brokers), transport.LoopbackAddress)
+		away := j.brokersAway(name)
 		switch {
 		case len(away) == 0:
 			j.ok(subject, "its brokers are on this machine")
@@ -38,6 +38,21 @@ func judgeTransport(j *judgment) {
 			j.ok(subject, "verified TLS to %s", strings.Join(away, ", "))
 		}
 	}
+}
+
+// brokersAway are the brokers on other machines, configured and named by brokers.
+func (j *judgment) brokersAway(cluster string) []string {
+	away := slices.Clone(j.Stream.Kafka[cluster].Brokers)
+	for i := range j.Kafka {
+		if c := &j.Kafka[i]; c.Name == cluster {
+			for _, b := range c.Brokers {
+				away = append(away, b.Address)
+			}
+		}
+	}
+	away = slices.DeleteFunc(away, transport.LoopbackAddress)
+	slices.Sort(away)
+	return slices.Compact(away)
 }
 
 func (j *judgment) judgePostgres(key, dsn string) {

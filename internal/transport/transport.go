@@ -5,8 +5,11 @@ package transport
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
+	"net/netip"
 	"strings"
+	"syscall"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -38,6 +41,29 @@ func Loopback(host string) bool {
 func LoopbackAddress(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	return err == nil && Loopback(host)
+}
+
+// ErrLeaves refuses a connection that would leave this machine.
+var ErrLeaves = errors.New("it is on another machine")
+
+// Stay is a Control of net.Dialer, which is asked before it connects: only addresses of this
+// machine are dialled. Where a name leads is seen only here.
+func Stay(_, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return ErrLeaves
+	}
+	to := at.Addr().Unmap().WithZone("")
+	if to.IsLoopback() || to.IsUnspecified() {
+		return nil
+	}
+	own, _ := net.InterfaceAddrs() // without them only loopback addresses are ours
+	for _, a := range own {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap() == to {
+			return nil
+		}
+	}
+	return ErrLeaves
 }
 
 // Postgres is the least safe way that the settings allow: with sslmode prefer,

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"net"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -42,6 +43,24 @@ func TestLoopbackAddress(t *testing.T) {
 	} {
 		if got := LoopbackAddress(address); got != want {
 			t.Errorf("%s: %v", address, got)
+		}
+	}
+}
+
+func TestStay(t *testing.T) {
+	own, err := net.InterfaceAddrs()
+	if err != nil || len(own) == 0 {
+		t.Fatal(own, err)
+	}
+	stays := map[string]bool{"127.0.0.1:1": true, "127.9.9.9:1": true, "[::1]:1": true, "192.0.2.1:1": false, "[2001:db8::1]:1": false, "[::ffff:192.0.2.1]:1": false, "unknown": false}
+	for _, a := range own {
+		if n, ok := a.(*net.IPNet); ok {
+			stays[net.JoinHostPort(n.IP.String(), "1")] = true
+		}
+	}
+	for address, want := range stays {
+		if got := Stay("tcp", address, nil) == nil; got != want {
+			t.Errorf("%s: %v, want %v", address, got, want)
 		}
 	}
 }

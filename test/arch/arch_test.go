@@ -37,7 +37,7 @@ var arrows = map[string][]string{
 	// The edges: each knows the vocabulary and its driver, none knows another.
 	"internal/tablesql":   {"internal/outbox", "internal/charset", "internal/postgres", "internal/mapping", "sql"},
 	"replication":         {"internal/wait", "internal/secret", "internal/outbox", "internal/platform", "internal/charset", "internal/postgres", "internal/mailbox", "sql"},
-	"sink":                {"internal/wait", "internal/secret", "internal/failpoint", "internal/outbox", "internal/mailbox", "internal/exactlyonce"},
+	"sink":                {"internal/wait", "internal/secret", "internal/transport", "internal/failpoint", "internal/outbox", "internal/mailbox", "internal/exactlyonce"},
 	"internal/journal":    {"sink"},
 	"statusupdater":       {"internal/wait", "internal/failpoint", "internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "internal/exactlyonce", "sql", "internal/tablesql"},
 	"internal/sweeper":    {"internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
