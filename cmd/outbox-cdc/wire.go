@@ -33,12 +33,16 @@ func processName(stream string) string {
 
 // marker is access as the role that reads and marks rows.
 func marker(s *config.Stream, application string) postgres.Access {
-	return postgres.Access{DSN: s.Postgres.DSN.Reveal(), Password: s.Postgres.Password.Reader(), Application: application}
+	return postgres.Access{DSN: s.Postgres.DSN.Reveal(), Password: s.Postgres.Password.Reader(), Application: application, Longest: longestMessage(s)}
 }
+
+// longestMessage has room for every row that statements bring: each of its long values may have
+// as many bytes as a whole row.
+func longestMessage(s *config.Stream) int { return 8 * maxFrame(s.OutboxTables()) }
 
 // streamer is access as the role that streams.
 func streamer(s *config.Stream, application string) postgres.Access {
-	return postgres.Access{DSN: s.Postgres.ReplicationSecret().Reveal(), Password: s.Postgres.ReplicationLogin().Reader(), Application: application}
+	return postgres.Access{DSN: s.Postgres.ReplicationSecret().Reveal(), Password: s.Postgres.ReplicationLogin().Reader(), Application: application, Longest: longestMessage(s)}
 }
 
 func replicationConfig(s *config.Stream) replication.Config {

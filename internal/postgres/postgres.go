@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"regexp"
 	"strconv"
@@ -22,6 +23,7 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/secret"
@@ -42,6 +44,9 @@ type Access struct {
 	// OwnSession refuses a session that a pooler shares with others: what it is
 	// to keep, a lock or a temporary slot, would stay behind for one of them.
 	OwnSession bool
+	// Longest is how many bytes a message of the server may have; 0: 64 MiB. A longer one ends
+	// its connection before memory is taken for it.
+	Longest int
 	// Dial makes the connections; nil: as pgx does.
 	Dial pgconn.DialFunc
 }
@@ -144,6 +149,8 @@ func (a Access) parse() (*pgxpool.Config, error) {
 	if a.Replication {
 		cc.RuntimeParams["replication"] = "database"
 	}
+	cc.MaxProtocolMessageBodyLen = cmp.Or(a.Longest, longestMessage)
+	cc.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend { return pgproto3.NewFrontend(newBrief(r), w) }
 	if a.Dial != nil {
 		cc.DialFunc = a.Dial
 	}

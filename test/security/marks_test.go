@@ -14,6 +14,8 @@ import (
 const refusals = `
 	CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
 	CREATE TRIGGER refuse BEFORE UPDATE ON outbox FOR EACH ROW WHEN (OLD.key = 'raised') EXECUTE FUNCTION refuse();
+	CREATE FUNCTION talk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION '%', repeat('much', 25000000); END $$;
+	CREATE TRIGGER talk BEFORE UPDATE ON outbox FOR EACH ROW WHEN (OLD.key = 'talks') EXECUTE FUNCTION talk();
 	CREATE FUNCTION undo() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
 	CREATE TRIGGER undo BEFORE UPDATE ON outbox FOR EACH ROW WHEN (OLD.key = 'undone') EXECUTE FUNCTION undo();
 	ALTER TABLE outbox ADD CONSTRAINT checked CHECK (key <> 'checked' OR status <> 'SENT');
@@ -21,7 +23,7 @@ const refusals = `
 
 // pardon takes them away.
 const pardon = `
-	DROP TRIGGER refuse ON outbox; DROP TRIGGER undo ON outbox;
+	DROP TRIGGER refuse ON outbox; DROP TRIGGER talk ON outbox; DROP TRIGGER undo ON outbox;
 	ALTER TABLE outbox DROP CONSTRAINT checked; DROP INDEX single`
 
 // Rows that cannot be marked, for whatever reason of their own, are published
@@ -36,6 +38,7 @@ func TestRowsThatCannotBeMarkedHoldUpNobody(t *testing.T) {
 	for _, key := range keys {
 		w.insertRows(key, each)
 	}
+	w.insertRows("talks", 1)
 	// A row that can be no record, and whose attempts cannot be counted any further.
 	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload, headers, attempts) VALUES ($1, 'greatest', '', '{"a": []}', 2147483647)`, w.topic)
 	good := 100
@@ -43,9 +46,13 @@ func TestRowsThatCannotBeMarkedHoldUpNobody(t *testing.T) {
 	w.allSent("good", good)
 	p.Await(20*time.Second, "parked", "write_back", "not this one")
 	w.awaitCount(`SELECT count(*) FROM outbox WHERE key = 'greatest' AND status = 'FAILED'`, 1)
-	published := len(keys)*each + good
+	published := len(keys)*each + 1 + good
 	w.kafka.AwaitRecords(t, w.topic, published, 20*time.Second)
-	w.awaitCount(`SELECT count(*) FROM outbox_cdc.park WHERE kind = 'row' AND cause = 'write_back'`, len(keys)*each-1)
+	w.awaitCount(`SELECT count(*) FROM outbox_cdc.park WHERE kind = 'row' AND cause = 'write_back'`, len(keys)*each) // all, but for one of 'unique'
+	w.awaitCount(`SELECT count(*) FROM outbox_cdc.park WHERE reason LIKE '%muchmuch%' AND length(reason) < 2000`, 1)
+	if got := p.Peak() >> 20; got > peakMiB {
+		t.Errorf("the process took %d MiB", got)
+	}
 	if list := w.must("pending", "list", "--stream", "s", "--key", "raised"); strings.Count(list, "published, cannot be marked: ERROR: not this one") != each {
 		t.Errorf("the reason is not listed:\n%s", list)
 	}
