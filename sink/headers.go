@@ -43,6 +43,7 @@ type reader struct {
 func (n *network) openReader(addr string) (*reader, error) {
 	r := &reader{}
 	own := *n
+	own.longest = longestFetch
 	own.wrap = func(conn net.Conn) net.Conn {
 		r.conn = &headersConn{Conn: conn}
 		return r.conn

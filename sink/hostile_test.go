@@ -19,6 +19,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
@@ -184,9 +185,9 @@ func filled(f []byte, b byte) []byte {
 // Frames are followed however the bytes of them are cut into reads.
 func TestFramesAreFollowed(t *testing.T) {
 	good := []byte{0, 0, 0, 6, 1, 2, 3, 4, 5, 6, 0, 0, 0, 4, 7, 8, 9, 10}
-	for _, bad := range [][]byte{{0, 0, 0, 3}, {0, 0, 0, 0}, {0xff, 0xff, 0xff, 0xff}, {0x7f, 0xff, 0xff, 0xff}, []byte("HTTP")} {
+	for _, bad := range [][]byte{{0, 0, 0, 3}, {0, 0, 0, 0}, {0, 0, 0, 101}, {0xff, 0xff, 0xff, 0xff}, {0x7f, 0xff, 0xff, 0xff}, []byte("HTTP")} {
 		for step := 1; step <= len(good)+4; step++ {
-			f := &framed{}
+			f := &framed{most: 100}
 			passed := 0
 			for rest := append(append([]byte(nil), good...), bad...); len(rest) > 0 && f.wrong.Load() == nil; {
 				n := min(step, len(rest))
@@ -297,5 +298,53 @@ func TestASearchOfALogWithoutOffsetsEnds(t *testing.T) {
 	_, found, err := scan(ctx, b, search{fenceTarget: fenceTarget{place: place{"t", 0}}, from: 5, n: 1})
 	if found || !errors.Is(err, sarama.ErrOffsetOutOfRange) || fetched.Load() != 2 {
 		t.Errorf("found %v, %v, after %d fetches", found, err, fetched.Load())
+	}
+}
+
+// Long answers of a cluster share room: one waits until another has come to its end, or its
+// connection has, and gives up in the end.
+func TestLongAnswersComeOneAfterAnother(t *testing.T) {
+	room := semaphore.NewWeighted(answersAtOnce)
+	begin := func(patient time.Duration) (*framed, net.Conn) {
+		server, client := net.Pipe()
+		f := &framed{Conn: client, most: longestFetch, room: room, patient: patient, ctx: t.Context()}
+		t.Cleanup(func() { _ = errors.Join(f.Close(), server.Close()) })
+		return f, server
+	}
+	read := func(f *framed, server net.Conn, data []byte) error {
+		sent := make(chan error, 1)
+		go func() {
+			_, err := server.Write(data)
+			sent <- err
+		}()
+		_, err := io.ReadFull(f, make([]byte, len(data)))
+		return errors.Join(err, <-sent)
+	}
+	head := func(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) } //nolint:gosec // it is short
+	first, its := begin(time.Minute)
+	if err := read(first, its, head(longestFetch)); err != nil {
+		t.Fatal(err)
+	}
+	hasty, its2 := begin(10 * time.Millisecond)
+	if err := read(hasty, its2, head(shortAnswer)); err != nil {
+		t.Error("a short answer waits:", err)
+	}
+	hasty, its2 = begin(10 * time.Millisecond)
+	go func() { _, _ = its2.Write(head(longestAnswer)) }()
+	if _, err := io.ReadFull(hasty, make([]byte, 4)); err == nil || !strings.Contains(err.Error(), "found no room") {
+		t.Error(err)
+	}
+	patient, its3 := begin(time.Minute)
+	got := make(chan error, 1)
+	go func() { got <- read(patient, its3, head(longestAnswer)) }()
+	_ = first.Close()
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	if err := read(patient, its3, make([]byte, longestAnswer)); err != nil {
+		t.Error(err)
+	}
+	if !room.TryAcquire(answersAtOnce) {
+		t.Error("the room was not given back")
 	}
 }

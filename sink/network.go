@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/secret"
 	"github.com/outbox-cdc/outbox-cdc/internal/transport"
@@ -30,6 +31,9 @@ type network struct {
 	// within keeps the login on this machine, since it is not encrypted. Brokers name further
 	// brokers, so what the configuration names decides nothing.
 	within bool
+	// longest is how many bytes an answer may have; room is what long ones share.
+	longest int
+	room    *semaphore.Weighted
 	// wrap, where it is set, goes around each connection.
 	wrap func(net.Conn) net.Conn
 	// closed is shared with copies.
@@ -38,7 +42,7 @@ type network struct {
 
 // newNetwork returns a network whose answers may take as long as readTimeout.
 func newNetwork(ctx context.Context, conf *sarama.Config, c Config, readTimeout time.Duration) *network {
-	n := &network{ctx: ctx, conf: *conf, tls: c.TLS, closed: &closings{}}
+	n := &network{ctx: ctx, conf: *conf, tls: c.TLS, closed: &closings{}, longest: longestAnswer, room: c.room}
 	n.conf.Net.TLS.Enable = false // Dial encrypts
 	if c.SASL != nil {
 		n.within = c.TLS == nil && !c.AllowPlaintext
@@ -71,7 +75,7 @@ func (n *network) Dial(kind, addr string) (net.Conn, error) {
 			return nil, err
 		}
 	}
-	conn = &framed{Conn: conn}
+	conn = &framed{Conn: conn, most: n.longest, room: n.room, patient: n.conf.Net.ReadTimeout, ctx: n.ctx}
 	if n.wrap != nil {
 		conn = n.wrap(conn)
 	}
@@ -259,6 +263,7 @@ func (c Config) Client(ctx context.Context, with func(*sarama.Config)) (sarama.C
 		return nil, err
 	}
 	n := newNetwork(ctx, conf, c, conf.Net.ReadTimeout)
+	n.longest = longestFetch
 	own := n.conf
 	if own.Net.SASL.Enable {
 		own.Net.SASL, own.Net.Proxy.Dialer = sarama.NewConfig().Net.SASL, loggingIn{n}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -87,6 +88,9 @@ type Config struct {
 	// Journals are topics that take no row: those in which streams name what they published.
 	Journals []string
 
+	// room is what long answers of the cluster share; nil: each has its own bound only.
+	room *semaphore.Weighted
+
 	// Observer, if set, hears of every acknowledged batch and every retry.
 	Observer Observer
 	// Log takes what people should know. The zero Logger is silent.
@@ -120,6 +124,7 @@ type Sink struct {
 // Outcomes and states are put into the mailboxes given.
 func New(cfg Config, outcomes *mailbox.Mailbox[outbox.Outcome], states *mailbox.Mailbox[outbox.ClusterState]) (*Sink, error) {
 	cfg.defaults()
+	cfg.room = semaphore.NewWeighted(answersAtOnce)
 	conf, err := cfg.Sarama()
 	if err != nil {
 		return nil, err
