@@ -235,3 +235,41 @@ func TestACrowdedTableStopsNoOther(t *testing.T) {
 		t.Errorf("the sweep is %+v", page)
 	}
 }
+
+// While so many keys wait that their table is not swept, none of them waits for its time, so
+// that their budgets end; but for those whose attempts are not counted, or have no bound.
+func TestKeysOfACrowdedTableHurry(t *testing.T) {
+	for name, x := range map[string]struct {
+		keys, budget, counted int
+		hurry                 bool
+	}{
+		"crowded": {7, 10, 3, true}, "not crowded": {6, 10, 3, false}, "without a budget": {7, 0, 3, false}, "not counted": {7, 10, 0, false},
+	} {
+		cfg := blockedConfig()
+		cfg.MaxKeys, cfg.MaxRetryingKeys, cfg.MaxRows, cfg.PageRows = 2, 6, 100, 20
+		cfg.Tables[0].Mapping.OnFailed, cfg.Tables[0].Mapping.Status.MaxAttempts = outbox.OnFailedSkip, x.budget
+		c := New(cfg)
+		c.Tick(epochStart)
+		c.Connect(Connected{Streaming: true})
+		for n := range x.keys {
+			r := &outbox.Row{Table: cfg.Tables[0], ID: strconv.Itoa(n), Cluster: "main", Topic: "x", Key: []byte(strconv.Itoa(n))}
+			c.park(outbox.KeyScope(r), outbox.CauseRowError, "refused", epochStart.Add(time.Hour))
+		}
+		narrow := 0
+		for range 2 { // the table's park and keys take turns
+			if page := c.Take().Sweep; page != nil {
+				if page.Parts[0].Include[0].Kind == outbox.ScopeKey {
+					narrow = len(page.Parts[0].Include)
+				}
+				c.Swept(outbox.Page{})
+			}
+		}
+		if began := name == "crowded" || name == "not counted"; began != (narrow == x.keys) {
+			t.Errorf("%s: %d keys are swept", name, narrow)
+		}
+		p := c.parks.list[0]
+		if c.nextTry(p, outbox.Marked{State: outbox.MarkedRetry, Attempts: x.counted}); p.Next.After(c.now) == x.hurry {
+			t.Errorf("%s: tried again at %v", name, p.Next)
+		}
+	}
+}

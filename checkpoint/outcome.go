@@ -200,7 +200,11 @@ func (c *Core) nextTry(p *park, a outbox.Marked) {
 		p.tries = a.Attempts
 	}
 	p.version++
-	c.parks.tryAt(p, c.backoff(p.tries))
+	next := c.backoff(p.tries)
+	if a.Attempts > 0 && c.hurries(p.Scope.Table) { // it was counted, so the budget will end
+		next = c.now
+	}
+	c.parks.tryAt(p, next)
 }
 
 // troubleOver: if the row is the one that failed, it is out of the way now and

@@ -66,6 +66,8 @@ type park struct {
 	// looked for next.
 	listed bool
 	look   look
+	// hurried, of a table's park: its keys' back-off was ended.
+	hurried bool
 }
 
 type hold struct {

@@ -32,6 +32,7 @@ func (c *Core) requestSweep() {
 	if c.cfg.Shadow || c.paced() || c.sweeps.page != nil || c.hb != nil || c.rows.count+c.cfg.PageRows > c.cfg.MaxRows || c.rows.bytes >= c.cfg.MaxBytes {
 		return
 	}
+	c.hurry()
 	target := c.nextTarget()
 	if parks := c.nextLook(); len(parks) > 0 && (len(target) == 0 || !c.sweeps.lookedLast) {
 		c.askLook(parks)
@@ -78,7 +79,38 @@ func (c *Core) tooManyRetrying(p *park) bool {
 // retriesTooMany does not count keys that wait for the operator: the others would
 // wait with them. When many rows could not be marked, a sweep would only find more.
 func (c *Core) retriesTooMany(table string) bool {
-	return c.parks.keys[table]-c.parks.blocked[table] > c.cfg.MaxRetryingKeys || c.parks.unmarked[table] > c.cfg.MaxKeys
+	return c.crowded(table) || c.parks.unmarked[table] > c.cfg.MaxKeys
+}
+
+func (c *Core) crowded(table string) bool {
+	return c.parks.keys[table]-c.parks.blocked[table] > c.cfg.MaxRetryingKeys
+}
+
+// hurries says that so many keys of a table wait for a retry that its other rows wait for them.
+// Then none waits for its time: their budgets end, however long the back-off, and others get room.
+// Where there is no budget, nothing would end.
+func (c *Core) hurries(table string) bool {
+	t := c.tables.byName[table]
+	return t != nil && t.Mapping.Status.MaxAttempts > 0 && c.crowded(table)
+}
+
+// hurry ends the back-off of a table's keys when it begins to hurry. Keys that fail meanwhile get
+// none, see nextTry.
+func (c *Core) hurry() {
+	for _, p := range c.parks.awake {
+		if p.Scope.Kind != outbox.ScopeTable || p.hurried == c.hurries(p.Scope.Table) {
+			continue
+		}
+		if p.hurried = !p.hurried; !p.hurried {
+			continue
+		}
+		for _, o := range c.parks.list {
+			if o.Scope.Kind >= outbox.ScopeKey && o.Scope.Table == p.Scope.Table && o.Cause == outbox.CauseRowError && o.Next.After(c.now) {
+				c.parks.tryAt(o, c.now)
+			}
+		}
+		return // awake is another list now
+	}
 }
 
 // sweptByWider says that a wider park's sweep includes this one's rows, or

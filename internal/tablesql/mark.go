@@ -148,7 +148,7 @@ func (r *Relation) raised() []assignment {
 // raisedAttempts is the stored count and one more. It stays at the greatest that
 // the column can hold, so that no row is refused for its count.
 func (r *Relation) raisedAttempts() string {
-	return fmt.Sprintf("least(%s, %d) + 1", r.attempts(), r.Column(r.Table.Mapping.Status.Attempts).greatest()-1)
+	return fmt.Sprintf("least(%s, %d) + 1", r.counted(), r.Column(r.Table.Mapping.Status.Attempts).greatest()-1)
 }
 
 // greatest is the greatest value of a counter's type.
@@ -169,7 +169,7 @@ func (r *Relation) attemptSQL(free bool) string {
 	var set []assignment
 	if s.Attempts != "" {
 		further = append(further, "expected", "bigint")
-		guards = append(guards, r.attempts()+" = u.expected")
+		guards = append(guards, r.counted()+" = u.expected")
 		set = append(set, assignment{s.Attempts, r.raisedAttempts()})
 	}
 	head := r.update(append(append(set, assignment{s.LastError, "u.reason"}), r.failedSet()...))

@@ -240,10 +240,15 @@ func (r *Relation) older(p *Params, age time.Duration) string {
 	return "(" + at + " <= now() - " + bound + " OR " + at + " > now() + " + bound + " OR " + at + " IS NULL)"
 }
 
-// attempts is the stored count; a NULL counts as none.
+// attempts is the stored count; a NULL counts as none. Who compares it with a budget need not
+// know that one below zero counts as none, too: see counted.
 func (r *Relation) attempts() string {
 	return "coalesce(" + Ref(r.Table.Mapping.Status.Attempts) + ", 0)"
 }
+
+// counted is the stored count as attempts are added to it. Who inserts a row may give it any:
+// one far below zero would never use its budget up.
+func (r *Relation) counted() string { return "greatest(" + r.attempts() + ", 0)" }
 
 // budget is how many attempts a row has.
 func (r *Relation) budget() string {
@@ -268,7 +273,7 @@ func (r *Relation) storedCount() string {
 	if r.Table.Mapping.Status.Attempts == "" {
 		return "0"
 	}
-	return r.attempts()
+	return r.counted()
 }
 
 func (r *Relation) oneOf(column string, values ...string) string {

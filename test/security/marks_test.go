@@ -39,13 +39,13 @@ func TestRowsThatCannotBeMarkedHoldUpNobody(t *testing.T) {
 		w.insertRows(key, each)
 	}
 	w.insertRows("talks", 1)
-	// A row that can be no record, and whose attempts cannot be counted any further.
-	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload, headers, attempts) VALUES ($1, 'greatest', '', '{"a": []}', 2147483647)`, w.topic)
+	// Rows that can be no record, and whose attempts cannot be counted any further, or begin far below zero.
+	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload, headers, attempts) VALUES ($1, 'greatest', '', '{"a": []}', 2147483647), ($1, 'least', '', '{"a": []}', -2147483648)`, w.topic)
 	good := 100
 	w.insertRows("good", good)
 	w.allSent("good", good)
 	p.Await(20*time.Second, "parked", "write_back", "not this one")
-	w.awaitCount(`SELECT count(*) FROM outbox WHERE key = 'greatest' AND status = 'FAILED'`, 1)
+	w.awaitCount(`SELECT count(*) FROM outbox WHERE key IN ('greatest', 'least') AND status = 'FAILED'`, 2)
 	published := len(keys)*each + 1 + good
 	w.kafka.AwaitRecords(t, w.topic, published, 20*time.Second)
 	w.awaitCount(`SELECT count(*) FROM outbox_cdc.park WHERE kind = 'row' AND cause = 'write_back'`, len(keys)*each) // all, but for one of 'unique'
