@@ -22,6 +22,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/secret"
+	"github.com/outbox-cdc/outbox-cdc/internal/transport"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
@@ -142,12 +143,12 @@ func TestOAuthTokens(t *testing.T) {
 			t.Errorf("asked with\n%s, want\n%s", asked[len(asked)-1].Encode(), form)
 		}
 	}
-	given := &oauthProvider{OAuth: OAuth{TokenNow: token}}
+	given := &oauthProvider{OAuth: OAuth{TokenNow: token}, client: transport.NewClient(nil, false)}
 	expect(given, "given", "")
 	renewToken("renewed")
 	expect(given, "renewed", "")
 
-	assertion := &oauthProvider{OAuth: OAuth{TokenURL: s.URL, ClientID: "c", AssertionNow: proof, Scopes: []string{"kafka"}}}
+	assertion := &oauthProvider{OAuth: OAuth{TokenURL: s.URL, ClientID: "c", AssertionNow: proof, Scopes: []string{"kafka"}}, client: transport.NewClient(nil, false)}
 	const form = "client_assertion=%s&client_assertion_type=urn%%3Aietf%%3Aparams%%3Aoauth%%3Aclient-assertion-type%%3Ajwt-bearer&client_id=c&grant_type=client_credentials&scope=kafka"
 	expect(assertion, "token 1", fmt.Sprintf(form, "first"))
 	renewProof("second")
@@ -155,7 +156,7 @@ func TestOAuthTokens(t *testing.T) {
 	assertion.refused()
 	expect(assertion, "token 2", fmt.Sprintf(form, "second"))
 
-	byPassword := &oauthProvider{OAuth: OAuth{TokenURL: s.URL, ClientID: "c", SecretNow: proof}}
+	byPassword := &oauthProvider{OAuth: OAuth{TokenURL: s.URL, ClientID: "c", SecretNow: proof}, client: transport.NewClient(nil, false)}
 	expect(byPassword, "token 3", "basic=c%3Asecond&grant_type=client_credentials")
 	byPassword.refused()
 	renewProof("third")
@@ -364,3 +365,24 @@ func (r *told) Read(context.Context) (string, error) {
 }
 
 func (r *told) Refused() { r.refused++ }
+
+// A client's secret or assertion goes to the configured server, and follows no redirect.
+func TestAnOAuthServerThatRedirects(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirect was followed") }))
+	t.Cleanup(other.Close)
+	for _, status := range []int{http.StatusMovedPermanently, http.StatusTemporaryRedirect} {
+		server := httptest.NewServer(http.RedirectHandler(other.URL, status))
+		t.Cleanup(server.Close)
+		for _, o := range []OAuth{{SecretNow: &secret.Source{Value: "hunter2"}}, {AssertionNow: &secret.Source{Value: "hunter2"}}} {
+			o.ClientID, o.TokenURL = "outbox-cdc", server.URL
+			conf, err := Config{Cluster: "main", Brokers: []string{"127.0.0.1:1"}, SASL: &SASL{Mechanism: MechanismOAuthBearer, OAuth: o}}.Sarama()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = conf.Net.SASL.TokenProvider.Token()
+			if err == nil || !strings.Contains(err.Error(), "redirects to "+other.URL) || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("%d: %v", status, err)
+			}
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"golang.org/x/oauth2/clientcredentials"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/secret"
+	"github.com/outbox-cdc/outbox-cdc/internal/transport"
 )
 
 // TLS says how connections are encrypted. All files are PEM.
@@ -98,7 +100,7 @@ func (c Config) Sarama() (*sarama.Config, error) {
 			return nil, fmt.Errorf("kafka cluster %s: tls: %w", c.Cluster, err)
 		}
 	}
-	if err := c.SASL.apply(conf); err != nil {
+	if err := c.SASL.apply(conf, c.AllowPlaintext); err != nil {
 		return nil, fmt.Errorf("kafka cluster %s: sasl: %w", c.Cluster, err)
 	}
 	if err := conf.Validate(); err != nil {
@@ -153,7 +155,7 @@ func (t *TLS) pair() (tls.Certificate, error) {
 	return tls.X509KeyPair(cert, key)
 }
 
-func (s *SASL) apply(conf *sarama.Config) error {
+func (s *SASL) apply(conf *sarama.Config, allowPlaintext bool) error {
 	if s == nil {
 		return nil
 	}
@@ -174,7 +176,7 @@ func (s *SASL) apply(conf *sarama.Config) error {
 		net.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: sha512.New} }
 	case MechanismOAuthBearer:
 		net.Mechanism = sarama.SASLTypeOAuth
-		p := &oauthProvider{OAuth: s.OAuth}
+		p := &oauthProvider{OAuth: s.OAuth, client: transport.NewClient(nil, allowPlaintext)}
 		net.TokenProvider = tokenProvider{context.Background(), p.token, p.refused}
 	case MechanismMSKIAM:
 		net.Mechanism = sarama.SASLTypeOAuth
@@ -242,6 +244,7 @@ func (p tokenProvider) Token() (*sarama.AccessToken, error) {
 // oauthProvider fetches tokens and keeps each until it expires or is refused.
 type oauthProvider struct {
 	OAuth
+	client *http.Client
 
 	mu   sync.Mutex
 	kept *oauth2.Token
@@ -285,7 +288,7 @@ func (p *oauthProvider) fetch(ctx context.Context) (*oauth2.Token, error) {
 			client.ClientSecret = text
 		}
 	}
-	token, err := client.Token(ctx)
+	token, err := client.Token(context.WithValue(ctx, oauth2.HTTPClient, p.client))
 	if err != nil {
 		if proof != nil {
 			proof.Refused()

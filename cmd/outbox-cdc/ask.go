@@ -52,7 +52,8 @@ func newProcess(h *config.HTTP, address string) (*process, error) {
 		}
 		trust(encrypted, own, address == "")
 	}
-	p.client = &http.Client{Timeout: askTimeout, Transport: &http.Transport{TLSClientConfig: encrypted, DisableKeepAlives: true}}
+	p.client = transport.NewClient(encrypted, h.Auth == nil || h.AllowPlaintext)
+	p.client.Timeout = askTimeout
 	var err error
 	if p.url, err = processURL(h.Listen, scheme, address); err != nil {
 		return nil, err
@@ -141,6 +142,9 @@ func (p *process) login(ctx context.Context, r *http.Request) error {
 	if p.auth == nil {
 		return nil
 	}
+	if err := p.trusted(r.URL); err != nil {
+		return err
+	}
 	// The first of those with the most rights.
 	best := slices.MaxFunc(p.auth.Everybody(), func(a, b *config.HTTPUser) int { return cmp.Compare(roles[a.Role], roles[b.Role]) })
 	text, err := secretOf(best).Read(ctx)
@@ -151,6 +155,22 @@ func (p *process) login(ctx context.Context, r *http.Request) error {
 		r.Header.Set("Authorization", "Bearer "+text)
 	default:
 		r.SetBasicAuth(best.Username, text)
+	}
+	return nil
+}
+
+// trusted refuses to tell a password to whoever has the port on this machine. Over TLS the
+// certificate says who it is; elsewhere it was allowed.
+func (p *process) trusted(at *url.URL) error {
+	if at.Scheme == "https" || !transport.Loopback(at.Hostname()) {
+		return nil
+	}
+	stranger, err := strangerAt(at.Port())
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s is not asked, since nothing tells who would get the password of http.auth (%w): set http.tls", p.url, err)
+	case stranger != "":
+		return fmt.Errorf("%s is not asked: user %s has the port, and would get the password of http.auth; run this as that user, or set http.tls", p.url, stranger)
 	}
 	return nil
 }

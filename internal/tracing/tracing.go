@@ -11,7 +11,9 @@ package tracing
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 
@@ -22,6 +24,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/transport"
 )
 
 // Provider sends spans until it is shut down.
@@ -38,6 +41,9 @@ const scope = "github.com/outbox-cdc/outbox-cdc/internal/tracing"
 func New(ctx context.Context, version string) (*Provider, error) {
 	wanted, err := wanted(os.Getenv)
 	if err != nil || !wanted {
+		return nil, err
+	}
+	if err := shown(os.Getenv); err != nil {
 		return nil, err
 	}
 	exporter, err := newExporter(ctx, os.Getenv)
@@ -75,13 +81,29 @@ func wanted(env func(string) string) (bool, error) {
 	}
 }
 
+// shown refuses to show headers, of which one may be a key, to others on the way.
+func shown(env func(string) string) error {
+	either := func(name string) string {
+		return cmp.Or(env("OTEL_EXPORTER_OTLP_TRACES_"+name), env("OTEL_EXPORTER_OTLP_"+name))
+	}
+	at, err := url.Parse(either("ENDPOINT"))
+	switch {
+	case either("HEADERS") == "" || strings.EqualFold(either("INSECURE"), "true"):
+	case err != nil:
+		return errors.New("OTEL_EXPORTER_OTLP_ENDPOINT is no URL")
+	case at.Scheme == "http" && !transport.Loopback(at.Hostname()):
+		return fmt.Errorf("tracing: OTEL_EXPORTER_OTLP_HEADERS would go to %s in plain text: write https:// in OTEL_EXPORTER_OTLP_ENDPOINT, or set OTEL_EXPORTER_OTLP_INSECURE=true", at.Host)
+	}
+	return nil
+}
+
 // newExporter speaks the protocol that is asked for. Everything else of
 // OTEL_EXPORTER_OTLP_* the exporters read by themselves.
 // https://opentelemetry.io/docs/specs/otel/protocol/exporter/
 func newExporter(ctx context.Context, env func(string) string) (sdk.SpanExporter, error) {
 	switch protocol := cmp.Or(env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), env("OTEL_EXPORTER_OTLP_PROTOCOL")); protocol {
 	case "", "http/protobuf":
-		return otlptracehttp.New(ctx)
+		return otlptracehttp.New(ctx, otlptracehttp.WithProxy(transport.Proxy))
 	case "grpc":
 		return otlptracegrpc.New(ctx)
 	default:

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -269,4 +271,46 @@ func TestCollector(t *testing.T) {
 	if n := len(spans[0].GetScopeSpans()[0].GetSpans()); n != 3 || service != "orders-outbox" {
 		t.Errorf("%d spans of service %q", n, service)
 	}
+}
+
+// Headers of a collector are secrets: they do not leave the machine unencrypted, and follow no redirect.
+func TestHeadersAreNotShown(t *testing.T) {
+	for name, c := range map[string]struct {
+		env    map[string]string
+		refuse bool
+	}{
+		"plain":                     {map[string]string{"ENDPOINT": "http://collector:4318", "HEADERS": "key=x"}, true},
+		"plain, of traces":          {map[string]string{"TRACES_ENDPOINT": "HTTP://collector:4318", "TRACES_HEADERS": "key=x", "ENDPOINT": "https://collector"}, true},
+		"encrypted":                 {map[string]string{"ENDPOINT": "https://collector:4318", "HEADERS": "key=x"}, false},
+		"here":                      {map[string]string{"ENDPOINT": "http://localhost:4318", "HEADERS": "key=x"}, false},
+		"without headers":           {map[string]string{"ENDPOINT": "http://collector:4318"}, false},
+		"allowed":                   {map[string]string{"ENDPOINT": "http://collector:4318", "HEADERS": "key=x", "INSECURE": "True"}, false},
+		"allowed for traces":        {map[string]string{"ENDPOINT": "http://collector:4318", "HEADERS": "key=x", "TRACES_INSECURE": "true"}, false},
+		"what cannot be understood": {map[string]string{"ENDPOINT": "http://%zz", "HEADERS": "key=x"}, true},
+	} {
+		err := shown(func(name string) string { return c.env[strings.TrimPrefix(name, "OTEL_EXPORTER_OTLP_")] })
+		if (err != nil) != c.refuse || err != nil && strings.Contains(err.Error(), "key=x") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+
+	var strayed atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { strayed.Add(1) }))
+	t.Cleanup(other.Close)
+	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
+	t.Cleanup(server.Close)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "key=x")
+	p, err := New(t.Context(), "1.2.3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Stream("orders").Decoded(3, time.Unix(100, 0), time.Unix(101, 0))
+	if err := p.sdk.ForceFlush(t.Context()); err == nil || !strings.Contains(err.Error(), "redirects to "+other.URL) {
+		t.Error(err)
+	}
+	if n := strayed.Load(); n > 0 {
+		t.Errorf("%d requests followed the redirect", n)
+	}
+	_ = p.Shutdown(t.Context())
 }

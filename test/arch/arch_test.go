@@ -54,7 +54,7 @@ var arrows = map[string][]string{
 	"internal/admin":      {"internal/outbox", "internal/metrics", "internal/status", "internal/transport"},
 	"internal/admin/page": {"internal/outbox", "internal/operator", "internal/slots", "internal/tablesql", "internal/status"},
 	"internal/metrics":    {"internal/outbox", "internal/status"},
-	"internal/tracing":    {"internal/outbox"},
+	"internal/tracing":    {"internal/outbox", "internal/transport"},
 	"internal/loglimit":   {},
 
 	// What looks at a stream's surroundings before it runs.

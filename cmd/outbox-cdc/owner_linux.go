@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+)
+
+// strangerAt is a user who listens on a port of this machine and is neither root nor we, or
+// nobody. https://www.kernel.org/doc/html/latest/networking/proc_net_tcp.html
+func strangerAt(port string) (string, error) {
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return "", err
+	}
+	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
+		f, err := os.Open(table)
+		if errors.Is(err, fs.ErrNotExist) { // without IPv6
+			continue
+		} else if err != nil {
+			return "", err
+		}
+		uid := listener(bufio.NewScanner(f), fmt.Sprintf(":%04X", n))
+		_ = f.Close()
+		if uid == "" {
+			continue
+		}
+		if u, err := user.LookupId(uid); err == nil {
+			return u.Username, nil
+		}
+		return uid, nil
+	}
+	return "", nil
+}
+
+// listener finds the first listener on the port who is neither root nor we.
+func listener(lines *bufio.Scanner, port string) (uid string) {
+	const listening = "0A"
+	for lines.Scan() {
+		f := strings.Fields(lines.Text())
+		if len(f) > 7 && f[3] == listening && strings.HasSuffix(f[1], port) && f[7] != "0" && f[7] != strconv.Itoa(os.Geteuid()) {
+			return f[7]
+		}
+	}
+	return ""
+}
