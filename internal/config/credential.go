@@ -20,6 +20,9 @@ type Credential struct {
 	// Command prints the secret: a program and its arguments, run without a shell for every
 	// connection. One newline at the end is dropped.
 	Command []string `yaml:"command"`
+	// Environment names variables that the command gets in addition to PATH, HOME, USER, LOGNAME,
+	// LANG, LC_ALL, TZ, TMPDIR, SSL_CERT_FILE and SSL_CERT_DIR.
+	Environment []string `yaml:"environment" example:"[AWS_REGION, AWS_ROLE_ARN, AWS_WEB_IDENTITY_TOKEN_FILE]"`
 	// Timeout of the command. It is then killed, with all that it started.
 	Timeout time.Duration `yaml:"timeout" default:"10s" min:"100ms" max:"5m"`
 	// Cache is how long the command's output is used again, unless the server refuses it.
@@ -100,5 +103,5 @@ func (b *binder) bindCredential(to reflect.Value, n ast.Node, path string) {
 		b.complain(path, "has not exactly one of file and command", "write {file: /run/secrets/password} or {command: [get-password, orders]}, or the text itself")
 	}
 	b.secretFiles = append(b.secretFiles, string(c.File))
-	c.source = &secret.Source{File: string(c.File), Command: c.Command, Timeout: c.Timeout, Cache: c.Cache}
+	c.source = &secret.Source{File: string(c.File), Command: c.Command, Environment: c.Environment, Timeout: c.Timeout, Cache: c.Cache}
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,6 +35,8 @@ type Source struct {
 	File string
 	// Command is a program and its arguments, run without a shell.
 	Command []string
+	// Environment names variables that the command gets in addition to those of every one.
+	Environment []string
 	// Timeout of the command.
 	Timeout time.Duration
 	// Cache is how long the command's answer is used again.
@@ -124,7 +127,7 @@ func (s *Source) run(ctx context.Context) (string, error) {
 	defer cancel()
 	c := exec.CommandContext(ctx, s.Command[0], s.Command[1:]...) // the operator's own
 	out, complaint := &bounded{most: MaxBytes}, &bounded{most: 1 << 10}
-	c.Stdout, c.Stderr = out, complaint
+	c.Stdout, c.Stderr, c.Env = out, complaint, environment(s.Environment)
 	c.WaitDelay = time.Second // for a descendant that left the group and keeps the pipe
 	asGroup(c)
 	err := c.Run()
@@ -141,6 +144,21 @@ func (s *Source) run(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("it printed more than %d bytes", MaxBytes)
 	}
 	return out.kept.String(), nil
+}
+
+// everyCommands are variables that say where and how a command runs.
+var everyCommands = []string{"PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "SYSTEMROOT"}
+
+// environment is what a command gets of ours, which may hold secrets: other processes of the same
+// user read the command's, since it does not hide it as we do.
+func environment(further []string) []string {
+	own := []string{} // nil would be all
+	for _, name := range slices.Concat(everyCommands, further) {
+		if value, ok := os.LookupEnv(name); ok {
+			own = append(own, name+"="+value)
+		}
+	}
+	return own
 }
 
 func withoutPath(err error) error {

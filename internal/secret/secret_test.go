@@ -151,3 +151,21 @@ func TestExposed(t *testing.T) {
 		}
 	}
 }
+
+// A command gets no variable of ours that it does not need.
+func TestTheEnvironmentOfACommand(t *testing.T) {
+	t.Setenv("OUR_PASSWORD", "hunter2")
+	t.Setenv("ITS_REGION", "north")
+	t.Setenv("TZ", "UTC")
+	s := command("env")
+	s.Environment = []string{"ITS_REGION", "NOWHERE"}
+	text, err := s.Read(t.Context())
+	if err != nil || strings.Contains(text, "hunter2") || strings.Contains(text, "NOWHERE") {
+		t.Error(text, err)
+	}
+	for _, want := range []string{"ITS_REGION=north", "TZ=UTC", "PATH="} {
+		if !strings.Contains(text, want) {
+			t.Errorf("without %s:\n%s", want, text)
+		}
+	}
+}
