@@ -85,10 +85,10 @@ func (c *Core) Checked(answers []outbox.Checked) {
 			c.checkedBlocked(a)
 		case e.row != a.Row: // dropped meanwhile
 		case e.state == queued:
-			c.rows.resized(h)
-			c.checked(&c.headStart.of(a.Row.Table).keyQueue, a)
+			c.renew(h, &a)
+			c.checked(&c.headStart.of(a.Row.Table).keyQueue, h, a.State)
 		default:
-			c.checked(&g.keyQueue, a)
+			c.checked(&g.keyQueue, h, a.State)
 		}
 	}
 }

@@ -211,7 +211,7 @@ func TestWhatALookSays(t *testing.T) {
 		if x.with != nil {
 			x.with(c, q, r)
 		}
-		c.checked(q, outbox.Checked{Row: r, State: x.state})
+		c.checked(q, r.Handle, x.state)
 		p := c.parks.ofKey(r)
 		if stays, blocked := c.rows.entries[h].row == r, p != nil && p.Cause == outbox.CauseBlocked; stays != x.stays || blocked != x.blocked || (len(published(c)) > 0) != x.published {
 			t.Errorf("%s: stays %v, published %v, parked %+v", name, stays, published(c), p)

@@ -16,10 +16,10 @@ const claimRows = 500
 // as a statement may take: of several tables that claim, each has a share of them.
 const maxClaims = 4
 
-// Rows of a table with a head start, claims or a headers table wait here on their
-// way to the sink, wherever they come from: until the head start of the
-// application's own relay has passed, and a look (a claim, where the table claims)
-// has said that they are still PENDING. They are in flight: pages leave them out and
+// Rows of a table with a head start, claims or a headers table, or whose rows change, wait here on
+// their way to the sink, wherever they come from: until the head start of the application's own
+// relay has passed, and a look (a claim, where the table claims) has said that they are still
+// PENDING, and as what they are to be published. They are in flight: pages leave them out and
 // hand-backs await them. A park takes its rows away at once, or the sweeper's pages,
 // which leave out what is in flight, would let later rows of a key pass them.
 
@@ -258,14 +258,14 @@ func (c *Core) Claimed(answers []outbox.Checked) {
 		switch h := a.Row.Handle; {
 		case q == nil || c.rows.entries[h].row != a.Row: // dropped meanwhile
 			if ours {
-				c.ready.Unclaim = append(c.ready.Unclaim, a.Row)
+				c.ready.Unclaim = append(c.ready.Unclaim, a.Latest())
 			}
 		default:
+			c.renew(h, &a)
 			if ours {
 				c.headStart.share(&c.rows.entries[h], cl)
 			}
-			c.rows.resized(h)
-			c.checked(&q.keyQueue, a)
+			c.checked(&q.keyQueue, h, a.State)
 			if c.rows.entries[h].state == queued { // behind one that waits
 				c.unclaim(h)
 			}

@@ -58,6 +58,8 @@ var often = map[string][]eventKind{
 	"knownParks":           {evTopicDown},
 	"rowsAlone":            {evUnmarked},
 	"findsSameRow":         {evReissue},
+	"asSeen":               {evChange},
+	"notDueWaits":          {evChange},
 }
 
 // about are rules that need a world of their own.

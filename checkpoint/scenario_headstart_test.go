@@ -14,7 +14,7 @@ func withRelay(t *testing.T, m outbox.Mapping, act func(s *scene)) {
 	t.Helper()
 	play(t, func(s *scene) {
 		own := &s.plan.tables[0].Mapping
-		own.HeadStart, own.Claim, own.HeadersTable = m.HeadStart, m.Claim, m.HeadersTable
+		own.HeadStart, own.Claim, own.HeadersTable, own.LookFirst = m.HeadStart, m.Claim, m.HeadersTable, m.LookFirst
 		s.restart()
 		s.rest()
 		act(s)
@@ -24,6 +24,7 @@ func withRelay(t *testing.T, m outbox.Mapping, act func(s *scene)) {
 var (
 	twoSeconds = outbox.Mapping{HeadStart: 2 * time.Second}
 	rowLock    = outbox.Mapping{Claim: outbox.ClaimRowLock}
+	lookFirst  = outbox.Mapping{LookFirst: true}
 	sideHeader = outbox.Mapping{HeadersTable: outbox.HeadersTable{Name: "headers"}}
 )
 
@@ -314,7 +315,7 @@ func TestCleanStopLeavesQueuedRows(t *testing.T) {
 			s := newScene(t, worldRules{})
 			v := s.end(func(s *scene) {
 				own := &s.plan.tables[0].Mapping
-				own.HeadStart, own.Claim, own.HeadersTable = m.HeadStart, m.Claim, m.HeadersTable
+				own.HeadStart, own.Claim, own.HeadersTable, own.LookFirst = m.HeadStart, m.Claim, m.HeadersTable, m.LookFirst
 				s.restart()
 				s.rest()
 				for range 3 {
@@ -391,5 +392,40 @@ func TestWritersRowIsOnTime(t *testing.T) {
 			s.advance(250 * time.Millisecond)
 		}
 		s.inKafka(r, 1, "a second after it is due")
+	})
+}
+
+// In one transaction rows are inserted and completed, put off, cancelled and deleted. What was
+// committed goes out, in order with a row behind it.
+func TestRowGoesOutAsItIs(t *testing.T) {
+	withRelay(t, lookFirst, func(s *scene) {
+		completed, tx := s.open("k", 0)
+		var others []*dbRow
+		for range 3 {
+			r := &dbRow{table: completed.table, cluster: "main", topic: "x", key: "k"}
+			s.addRow(tx, r)
+			others = append(others, r)
+		}
+		later, cancelled, deleted := others[0], others[1], others[2]
+		completed.version, cancelled.status, deleted.deleted = 1, statusCancelled, true
+		later.available = s.now.Add(time.Minute)
+		s.commit(tx, true)
+		behind := s.row("k", 0)
+		s.rest()
+		s.inKafka(completed, 1, "at once")
+		s.inKafka(behind, 1, "at once")
+		for _, r := range others {
+			s.inKafka(r, 0, "at once")
+		}
+		if s.bad == nil && completed.first.meta.version != 1 {
+			s.fail("I12", completed, "%v went out in version %d", completed, completed.first.meta.version)
+		}
+		s.advance(time.Minute)
+		s.rest()
+		s.advance(5 * time.Second) // the watch
+		s.rest()
+		s.inKafka(later, 1, "when it is due")
+		s.inKafka(cancelled, 0, "ever")
+		s.inKafka(deleted, 0, "ever")
 	})
 }

@@ -14,6 +14,7 @@ func (w *world) checkLanding(r *dbRow, l *landing) {
 	if r.tx.state == txnAborted && !r.tx.undone || r.tx.state == txnOpen && !r.tx.undone {
 		w.fail("I10", r, "%v was published and its transaction never committed", r)
 	}
+	w.checkVersion(r, &l.meta)
 	if r.copies > r.allowed {
 		w.fail("I4", r, "%v is in Kafka %d times, %d are explained", r, r.copies, r.allowed)
 	}
@@ -26,6 +27,22 @@ func (w *world) checkLanding(r *dbRow, l *landing) {
 		if o.first != nil && o != r && o.sameOrder(r) && r.before(o) && !w.lateByNature(r, o) {
 			w.fail("I3", r, "%v (commit %d) is first published after %v (commit %d)", r, r.tx.seq, o, o.tx.seq)
 		}
+	}
+}
+
+// checkVersion checks I12 of what we publish. What a failover took back had been committed.
+func (w *world) checkVersion(r *dbRow, m *copyMeta) {
+	if m.row == nil || r.tx.undone || r.undone {
+		return
+	}
+	looks := r.table.Mapping.NeedsLook()
+	switch {
+	case looks && !m.looked:
+		w.fail("I12", r, "%v is published as it was before it was looked at", r)
+	case looks && !r.committed.ours && !r.scheduled() && !r.requeued:
+		w.fail("I12", r, "%v is published and was not to be when it was committed", r)
+	case (looks || m.page) && m.version < r.committed.version:
+		w.fail("I12", r, "%v is published in version %d, and %d was committed", r, m.version, r.committed.version)
 	}
 }
 
@@ -46,8 +63,8 @@ func (w *world) checkBlocked(r *dbRow) {
 // carry. After a failover that the process has not noticed it cannot know.
 func (w *world) checkMissed(p outbox.Park) {
 	for _, r := range w.rows {
-		marked := r.requeued && r.status == statusSent                                                              // by a late mark
-		there := r.exists() && r.status == statusPending || r.deleted || r.tx.state == txnLost || marked || r.other // since it was looked at
+		marked := r.requeued && r.status == statusSent                                                                                             // by a late mark
+		there := r.exists() && r.status == statusPending || r.deleted || r.status == statusCancelled || r.tx.state == txnLost || marked || r.other // since it was looked at
 		if p.Scope.Contains(r.probe()) && there && (r.requeued || r.missed || r.undone || r.scheduled() || r.reissued) {
 			return
 		}

@@ -54,9 +54,9 @@ func (w *world) claim(p *proc, rows []*outbox.Row) ([]outbox.Checked, *dbClaim) 
 		switch {
 		case a.State != outbox.CheckPending:
 		case w.lockOf(w.row(a.Row)) != nil, w.row(a.Row).locked:
-			answers[i].State = outbox.CheckTaken
+			answers[i].State, answers[i].Now = outbox.CheckTaken, nil
 		default:
-			c.open[a.Row] = true
+			c.open[a.Latest()] = true
 		}
 	}
 	if len(c.open) > 0 {

@@ -88,6 +88,7 @@ const (
 	evReissue
 	evUnmarked
 	evPause
+	evChange
 	numEvents
 )
 
@@ -109,7 +110,7 @@ var usual = [numEvents]int{
 	evTopicDown: 1, evClusterDown: 1, evDrop: 1, evKill: 1, evFreeze: 1, evDrain: 1, evParksUnknown: 4, evMarkLost: 4,
 	evStray: 2, evRelayDies: 1, evClaimBreaks: 1, evMode: 1,
 	evPrepare: 3, evUncover: 1, evLock: 2, evSkew: 1, evAddPartition: 1, evRetain: 1, evPace: 2,
-	evReissue: 1, evUnmarked: 1, evPause: 1,
+	evReissue: 1, evUnmarked: 1, evPause: 1, evChange: 4,
 }
 
 type event struct {
@@ -167,6 +168,8 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 		switch kind := eventKind(k); {
 		case kind == evPause: // in every fourth run
 			p.weights[k] = max(0, 1-p.steps%4) * (1 + p.steps%9)
+		case kind == evChange: // in every fifth
+			p.weights[k] = max(0, 1-p.steps%5) * (1 + p.steps%7) * usual[k]
 		case kind >= firstFault && r.IntN(6) >= faults:
 			p.weights[k] = 0
 		case kind == evFailover || kind == evLapse || kind == evBroken:
@@ -181,6 +184,11 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 		p.cfg.WALBudget = 0
 		for _, k := range needState {
 			p.weights[k] = 0
+		}
+	}
+	if p.weights[evChange] > 0 && p.steps%2 == 0 || slices.Contains(often, evChange) {
+		for _, t := range p.tables {
+			t.Mapping.LookFirst = true
 		}
 	}
 	for _, k := range often {
@@ -228,7 +236,7 @@ func (p *plan) besideNobody() {
 
 // needState are faults that a table without state does not survive, or that do
 // not concern it.
-var needState = []eventKind{evSlotLost, evFailover, evLapse, evBroken, evNoWrite, evRequeue, evDelete, evCrash, evMode, evUncover, evLock, evReissue, evUnmarked, evPause}
+var needState = []eventKind{evSlotLost, evFailover, evLapse, evBroken, evNoWrite, evRequeue, evDelete, evCrash, evMode, evUncover, evLock, evReissue, evUnmarked, evPause, evChange}
 
 func drawTables(r *rand.Rand) []*outbox.Table {
 	tables := []*outbox.Table{{Schema: "public", Name: "outbox"}}
@@ -342,6 +350,11 @@ func (w *world) listTxn(t *txn) {
 	if len(t.rows) > 0 || w.healing {
 		w.can(evCommit, func() { w.commit(t, true) })
 		w.can(evRollback, func() { w.rollback(t) })
+	}
+	for _, r := range t.rows {
+		if !w.healing && r.status == statusPending && !r.deleted {
+			w.can(evChange, func() { w.change(r) })
+		}
 	}
 	if !w.healing && len(t.rows) > 0 {
 		w.can(evInvisible, func() { w.commit(t, false) })
@@ -816,6 +829,9 @@ func (w *world) listOperator() {
 		if !r.exists() || r.foreign || r.taken || r.locked || w.lockOf(r) != nil {
 			continue
 		}
+		if r.status == statusPending {
+			w.can(evChange, func() { w.logged(w.change(r)) })
+		}
 		if r.status != statusPending {
 			w.can(evRequeue, func() {
 				w.note("operator: requeues %v, which was %v", r, r.status)
@@ -831,6 +847,26 @@ func (w *world) listOperator() {
 			w.can(evDelete, func() { w.note("operator: deletes %v", r); w.remove(r) })
 		}
 	}
+}
+
+// change is what the application does to a row that waits. It gives what takes that back.
+func (w *world) change(r *dbRow) (undo func()) {
+	was := *r
+	undo = func() {
+		r.version, r.available, r.status, r.deleted = was.version, was.available, was.status, was.deleted
+	}
+	switch w.intn(6) {
+	case 0:
+		r.status = statusCancelled
+	case 1:
+		r.deleted = true
+	case 2:
+		r.available = w.now.Add(time.Duration(w.intn(4000)) * time.Millisecond)
+	default:
+		r.version++
+	}
+	w.note("application: changes %v: version %d, %v, available %v, deleted %v", r, r.version, r.status, r.available.Sub(epochStart), r.deleted)
+	return undo
 }
 
 func (w *world) listProcFaults(p *proc) {

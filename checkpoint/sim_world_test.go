@@ -84,9 +84,10 @@ const (
 	statusPending rowStatus = iota
 	statusSent
 	statusFailed
+	statusCancelled // by the application
 )
 
-func (s rowStatus) String() string { return [...]string{"PENDING", "SENT", "FAILED"}[s] }
+func (s rowStatus) String() string { return [...]string{"PENDING", "SENT", "FAILED", "CANCELLED"}[s] }
 
 // dbRow is a row of an outbox table, with what the checks need to remember.
 type dbRow struct {
@@ -109,6 +110,14 @@ type dbRow struct {
 	status   rowStatus
 	deleted  bool
 	attempts int
+
+	version  int       // of its content
+	inserted time.Time // available, as it was inserted
+	// committed is what it was when its transaction committed.
+	committed struct {
+		version int
+		ours    bool // pending, and due
+	}
 
 	reissued       bool // it has the id of a row that was deleted
 	wasUnmarked    bool // a mark of it was refused
@@ -371,6 +380,8 @@ func (w *world) commit(t *txn, visible bool) {
 	for _, r := range t.rows {
 		r.missed = r.missed || w.lapse || w.lacks[r.table]
 		r.told = w.lacks[r.table] && w.toldOf(r.table)
+		r.committed.version = r.version
+		r.committed.ours = r.status == statusPending && !r.deleted && !r.available.After(w.now)
 	}
 	if visible {
 		w.show(t)
@@ -413,7 +424,7 @@ func (w *world) ownXID() {
 func (w *world) addRow(t *txn, r *dbRow) {
 	w.assign(t)
 	w.orders++
-	r.n, r.tx, r.order, r.allowed = len(w.rows), t, w.orders, 1
+	r.n, r.tx, r.order, r.allowed, r.inserted = len(w.rows), t, w.orders, 1, r.available
 	r.created = w.now.Add(-time.Duration(w.orders) * time.Microsecond) // no two at once
 	if !r.reissued {
 		if w.plan.stateless {
@@ -701,11 +712,19 @@ type copyMeta struct {
 	row  *dbRow
 	page bool
 	step int // of the snapshot that its place on the page is from
+	// version of the content, and whether the last look before it was published read it.
+	version int
+	looked  bool
 }
 
 // read makes the vocabulary's row of a row, as the decoder and the sweeper do.
 func (w *world) read(r *dbRow, fromLog bool) *outbox.Row {
-	w.metas = append(w.metas, copyMeta{row: r, page: !fromLog, step: w.step})
+	m := copyMeta{row: r, page: !fromLog, step: w.step, version: r.version}
+	available := r.available
+	if fromLog {
+		m.version, available = 0, r.inserted
+	}
+	w.metas = append(w.metas, m)
 	row := &outbox.Row{
 		Table: r.table, ID: r.id, Cluster: r.cluster, Topic: r.topic, Partition: -1,
 		Timestamp: int64(len(w.metas) - 1), Pending: !r.foreign, Err: r.bad, CreatedAt: r.created.UnixMicro(),
@@ -716,8 +735,8 @@ func (w *world) read(r *dbRow, fromLog bool) *outbox.Row {
 	if !r.null {
 		row.Key = []byte(r.key)
 	}
-	if !r.available.IsZero() {
-		row.AvailableAt = r.available.UnixMicro()
+	if !available.IsZero() {
+		row.AvailableAt = available.UnixMicro()
 	}
 	if fromLog && r.late {
 		row.AvailableAt = outbox.Never
@@ -925,6 +944,8 @@ func (w *world) check(p *proc, rows []*outbox.Row) []outbox.Checked {
 		switch {
 		case r.exists() && r.taken:
 			answers[i].State = outbox.CheckTaken
+		case r.exists() && r.status == statusPending && !r.foreign && row.Handle != 0 && r.table.Mapping.NeedsLook():
+			w.lookAt(&answers[i], r)
 		case r.exists() && r.status == statusPending && !r.foreign:
 			answers[i].State = outbox.CheckPending
 		case r.exists() && r.status == statusFailed:
@@ -938,6 +959,20 @@ func (w *world) check(p *proc, rows []*outbox.Row) []outbox.Checked {
 		}
 	}
 	return answers
+}
+
+// lookAt answers with the row as it is now, in its place.
+func (w *world) lookAt(a *outbox.Checked, r *dbRow) {
+	if r.available.After(w.now) {
+		a.State = outbox.CheckWaits
+		return
+	}
+	m := *w.meta(a.Row)
+	m.version, m.looked = r.version, true
+	w.metas = append(w.metas, m)
+	now := *a.Row
+	now.Timestamp, now.Handle = int64(len(w.metas)-1), 0
+	a.State, a.Now = outbox.CheckPending, &now
 }
 
 // mark is one guarded UPDATE.

@@ -61,9 +61,9 @@ type claim struct {
 
 // Claim locks those of the rows that are pending and that nobody else has
 // locked, and answers for each row, in their order: CheckPending means that it
-// is claimed, CheckTaken that another relay has it. A claimed row stays locked,
-// and another relay's SKIP LOCKED passes over it, until its mark, given to Do,
-// is answered, or until Unclaim; both take effect when every row of the same
+// is claimed, CheckTaken that another relay has it. A claimed row, which is Checked.Now from
+// then on, stays locked, and another relay's SKIP LOCKED passes over it, until its mark, given to
+// Do, is answered, or until Unclaim; both take effect when every row of the same
 // Claim has come that far. If the connection breaks the locks are gone, which
 // nobody is told: marks are then written as those of other rows are.
 //
@@ -176,7 +176,9 @@ func (k *keeper) lock(ctx context.Context, rows []*outbox.Row) (*claim, []outbox
 		conn: conn, targets: make(map[*outbox.Table]*target), counts: make(map[*outbox.Row]int64),
 		since: time.Now(), wake: make(chan struct{}, 1),
 	}
-	checked, err := k.tryLock(ctx, c, rows)
+	checked, err := tablesql.Around(rows, func(rows []*outbox.Row, bare bool) ([]outbox.Checked, error) {
+		return k.tryLock(ctx, c, rows, bare)
+	})
 	if err != nil || len(c.counts) == 0 {
 		k.release(c)
 		return nil, checked, err
@@ -185,7 +187,12 @@ func (k *keeper) lock(ctx context.Context, rows []*outbox.Row) (*claim, []outbox
 }
 
 // tryLock locks what it can of the rows, and answers for each.
-func (k *keeper) tryLock(ctx context.Context, c *claim, rows []*outbox.Row) ([]outbox.Checked, error) {
+func (k *keeper) tryLock(ctx context.Context, c *claim, rows []*outbox.Row, bare bool) ([]outbox.Checked, error) {
+	if c.conn.Conn().PgConn().TxStatus() != 'I' { // of a try that failed
+		if err := tablesql.Run(ctx, c.conn.Conn(), tablesql.Step{SQL: "ROLLBACK"}); err != nil {
+			return nil, err
+		}
+	}
 	places := make(map[*outbox.Table][]int)
 	var looks []*tablesql.Look
 	for i, row := range rows {
@@ -194,14 +201,18 @@ func (k *keeper) tryLock(ctx context.Context, c *claim, rows []*outbox.Row) ([]o
 			if err != nil {
 				return nil, k.claimRefused(c, row.Table, err)
 			}
+			contents, err := t.contents()
+			if err != nil {
+				return nil, k.claimRefused(c, row.Table, err)
+			}
 			c.targets[row.Table] = t
-			looks = append(looks, &tablesql.Look{Relation: t.relation})
+			looks = append(looks, &tablesql.Look{Relation: t.relation, Contents: contents, Bare: bare})
 		}
 		places[row.Table] = append(places[row.Table], i)
 	}
 	for _, l := range looks {
 		at := places[l.Relation.Table]
-		l.N, l.Headers, l.Row = len(at), true, func(i int) *outbox.Row { return rows[at[i]] }
+		l.N, l.Row = len(at), func(i int) *outbox.Row { return rows[at[i]] }
 	}
 	snapshot, err := k.lockAll(ctx, c, looks)
 	if err != nil {
@@ -214,7 +225,8 @@ func (k *keeper) tryLock(ctx context.Context, c *claim, rows []*outbox.Row) ([]o
 			checked[at] = outbox.Checked{Row: row, State: tablesql.Judge(row, seen, &snapshot)}
 			switch seen.State {
 			case tablesql.Held:
-				c.counts[row] = seen.Attempts
+				checked[at].Now = l.Now[i]
+				c.counts[l.Now[i]] = seen.Attempts
 			case tablesql.Pending: // and not locked by us: somebody else has it
 				checked[at].State = outbox.CheckTaken
 			}

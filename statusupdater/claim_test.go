@@ -51,7 +51,8 @@ func (b *bench) notifications(n int) []*outbox.Row {
 		FROM generate_series(1, %d) RETURNING id::text`, n))
 }
 
-// claim claims rows and checks what was answered, in the rows' order.
+// claim claims rows and checks what was answered, in the rows' order. Those that it claimed take
+// the place of rows.
 func (b *bench) claim(rows []*outbox.Row, want ...outbox.CheckState) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
@@ -64,6 +65,7 @@ func (b *bench) claim(rows []*outbox.Row, want ...outbox.CheckState) {
 		if got[i].Row != rows[i] || got[i].State != want[i%len(want)] {
 			b.t.Fatalf("row %q is in state %d, want %d", got[i].Row.ID, got[i].State, want[i%len(want)])
 		}
+		rows[i] = got[i].Latest()
 	}
 }
 
@@ -164,7 +166,7 @@ func TestClaimsBesideAPollerAtWork(t *testing.T) {
 					t.Fatalf("row %s was claimed by both", c.Row.ID)
 				}
 				ours[c.Row.ID] = true
-				b.do(outbox.MarkSent, "", c.Row)
+				b.do(outbox.MarkSent, "", c.Latest())
 				n++
 			}
 		}
@@ -453,12 +455,12 @@ func (b *bench) claimSome(ctx context.Context, rows []*outbox.Row, random *rand.
 		}
 		switch random.IntN(6) {
 		case 0:
-			b.updater.Unclaim(c.Row)
+			b.updater.Unclaim(c.Now)
 		case 1:
-			b.updater.Do(outbox.Mark{Row: c.Row, Kind: outbox.MarkAttempt, Reason: "no"})
+			b.updater.Do(outbox.Mark{Row: c.Now, Kind: outbox.MarkAttempt, Reason: "no"})
 		default:
 			d.publish("us", c.Row.ID)
-			b.updater.Do(outbox.Mark{Row: c.Row, Kind: outbox.MarkSent})
+			b.updater.Do(outbox.Mark{Row: c.Now, Kind: outbox.MarkSent})
 		}
 	}
 	return err
@@ -500,6 +502,7 @@ func TestAClaimOfSeveralTables(t *testing.T) {
 	}
 	first := []*outbox.Row{rows[0], rows[3], rows[1], rows[4]}
 	b.claim(first, outbox.CheckPending)
+	rows[0], rows[3], rows[1], rows[4] = first[0], first[1], first[2], first[3]
 	b.do(outbox.MarkSent, "", rows[0], rows[3])
 	b.do(outbox.MarkAttempt, "no", rows[1], rows[4])
 	got := b.await(4)

@@ -114,7 +114,8 @@ type Updater struct {
 type target struct {
 	relation *tablesql.Relation
 	marking  tablesql.Marking
-	naming   *naming // where delivery is exactly once
+	naming   *naming                            // where delivery is exactly once
+	contents func() (*tablesql.Contents, error) // of rows that are claimed
 }
 
 // New returns an Updater that puts its answers into the mailbox. Config.Pool is

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -365,7 +366,7 @@ func newTarget(relation *tablesql.Relation) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &target{relation: relation, marking: marking}, nil
+	return &target{relation: relation, marking: marking, contents: sync.OnceValues(relation.Contents)}, nil
 }
 
 // newNamedTarget is newTarget where rows are marked by their names as well.

@@ -143,6 +143,7 @@ func (r *run) run(ctx, background context.Context) (*Report, error) {
 
 func (r *run) readWAL(ctx context.Context) error {
 	var rows, lacking []*outbox.Row // lacking headers, which are in a table of their own
+	places := map[*outbox.Row]int{}
 	err := r.wal.read(ctx, func(row *outbox.Row) {
 		if !row.Pending {
 			return // written in another state: nobody's to send
@@ -152,15 +153,19 @@ func (r *run) readWAL(ctx context.Context) error {
 			r.wanted[name] = true
 		}
 		if row.Table.Mapping.HeadersTable.Name != "" {
-			lacking = append(lacking, row)
+			lacking, places[row] = append(lacking, row), len(rows)-1
 		}
 	})
 	if err != nil {
 		return err
 	}
 	if len(lacking) > 0 {
-		if _, err := r.cfg.Check(ctx, lacking); err != nil {
+		answers, err := r.cfg.Check(ctx, lacking)
+		if err != nil {
 			return fmt.Errorf("reading headers: %w", err)
+		}
+		for i := range answers {
+			rows[places[answers[i].Row]] = answers[i].Latest()
 		}
 	}
 	for _, row := range rows {

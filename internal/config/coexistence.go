@@ -13,6 +13,7 @@ import (
 func (r *resolver) coexistence(m *outbox.Mapping) {
 	s := r.spec
 	m.HeadStart = s.HeadStart
+	m.LookFirst = s.LookFirst
 	m.RetentionUnsent = s.RetentionUnsent
 	m.DropPartitions = s.RetentionBy == "partitions"
 	m.RetentionLock = r.shedLock("retention_lock", s.RetentionLock)

@@ -687,6 +687,7 @@ func (r *resolver) stateless() {
 		{s.Writer != nil, "writer", ", where nothing can wait"},
 		{s.Claim == string(outbox.ClaimRowLock), "claim", ""},
 		{s.HeadersTable != nil, "headers_table", ", where rows are not read again"},
+		{s.LookFirst, "look_first", ", where nothing tells what became of a row"},
 		{len(s.FailOn) > 0, "fail_on", ", where nothing can be written of a failure"},
 	} {
 		if c.given {

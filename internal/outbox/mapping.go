@@ -82,6 +82,9 @@ type Mapping struct {
 	ShedLock ShedLock
 	// HeadersTable is a side table with more headers; a zero Name: none.
 	HeadersTable HeadersTable
+	// LookFirst: the application changes rows that wait, so each is looked at before it is
+	// published, and goes out as it is then.
+	LookFirst bool
 	// FailOn are topic errors that count as errors of the row itself. Where there
 	// are any, they, a record that is too large and a row that can be no record
 	// are all that fails a row: other errors are tried again without counting.
@@ -92,10 +95,10 @@ type Mapping struct {
 }
 
 // NeedsLook says that rows are looked at once more between being read and being
-// published: to give the application's own relay its head start, to claim them,
-// or to read their headers.
+// published, and go out as they are then: to give the application's own relay its head start,
+// to claim them, to read their headers, or because they change.
 func (m *Mapping) NeedsLook() bool {
-	return m.HeadStart > 0 || m.Claim != ClaimNone || m.HeadersTable.Name != ""
+	return m.HeadStart > 0 || m.Claim != ClaimNone || m.HeadersTable.Name != "" || m.LookFirst
 }
 
 // WriterMapping says which rows belong to the application, which sends them

@@ -140,14 +140,24 @@ const (
 	CheckInvisible                       // not visible yet: ask again
 	CheckFailed                          // terminal, and it is FAILED
 	CheckTaken                           // another relay has it: ask again
+	CheckWaits                           // PENDING, and not due: for the watch to find
 )
 
-// Checked is the answer for one row that was to be looked at. Code that looks at
-// rows of a table with a HeadersTable also reads their headers into Row.Headers:
-// nobody else reads the row meanwhile.
+// Checked is the answer for one row that was to be looked at.
 type Checked struct {
 	Row   *Row
 	State CheckState
+	// Now is the row as the look saw it, to be published in place of Row. Of CheckPending, of
+	// tables whose rows are looked at before they are published (Mapping.NeedsLook); else nil.
+	Now *Row
+}
+
+// Latest is the row as it is known now.
+func (c *Checked) Latest() *Row {
+	if c.Now != nil {
+		return c.Now
+	}
+	return c.Row
 }
 
 // SweepRequest asks for one page of due PENDING rows, each table's in table

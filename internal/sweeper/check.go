@@ -11,17 +11,18 @@ import (
 )
 
 // Check looks at rows, all in one snapshot, and answers for each, in their
-// order. A *TableError says which table refuses; other errors pass.
+// order. Where one cannot be printed, rows behind it are answered as taken: to be asked again. A *TableError says which table refuses; other errors pass.
 func (s *Sweeper) Check(ctx context.Context, rows []*outbox.Row) ([]outbox.Checked, error) {
-	var answers []outbox.Checked
-	err := s.fresh(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		answers, err = s.check(ctx, conn, rows)
-		return err
+	return tablesql.Around(rows, func(rows []*outbox.Row, bare bool) (answers []outbox.Checked, err error) {
+		err = s.fresh(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+			answers, err = s.check(ctx, conn, rows, bare)
+			return err
+		})
+		return answers, err
 	})
-	return answers, err
 }
 
-func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row) ([]outbox.Checked, error) {
+func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row, bare bool) ([]outbox.Checked, error) {
 	answers := make([]outbox.Checked, len(rows))
 	places := make(map[*outbox.Table][]int) // a table's rows among all
 	var looks []*tablesql.Look
@@ -35,13 +36,13 @@ func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row)
 			if err != nil {
 				return nil, err
 			}
-			looks = append(looks, &tablesql.Look{Relation: p.relation})
+			looks = append(looks, &tablesql.Look{Relation: p.relation, Contents: p.contents, Bare: bare})
 		}
 		places[row.Table] = append(places[row.Table], i)
 	}
 	for _, l := range looks {
 		at := places[l.Relation.Table]
-		l.N, l.Headers, l.Row = len(at), true, func(i int) *outbox.Row { return rows[at[i]] }
+		l.N, l.Row = len(at), func(i int) *outbox.Row { return rows[at[i]] }
 	}
 	snapshot, err := s.look(ctx, conn, looks)
 	if err != nil {
@@ -49,7 +50,7 @@ func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row)
 	}
 	for _, l := range looks {
 		for i, at := range places[l.Relation.Table] {
-			answers[at].State = tablesql.Judge(rows[at], l.Seen[i], &snapshot)
+			answers[at].State, answers[at].Now = tablesql.Judge(rows[at], l.Seen[i], &snapshot), l.Now[i]
 		}
 	}
 	return answers, nil

@@ -180,6 +180,8 @@ type plan struct {
 	// light is what stands for the values of columns, parallel to them, where only a row's
 	// id, scope and times are wanted; nil: the column is needed.
 	light []*mapping.Value
+	// contents are read by looks; nil: rows of the table need none.
+	contents *tablesql.Contents
 }
 
 // plan is kept from when it was first needed; the connection must be outside of
@@ -314,7 +316,11 @@ func newPlan(relation *tablesql.Relation) (*plan, error) {
 			light[i] = &mapping.Value{Format: mapping.Null}
 		}
 	}
-	return &plan{relation: relation, rows: rows, columns: columns, light: light}, nil
+	p := &plan{relation: relation, rows: rows, columns: columns, light: light}
+	if m.NeedsLook() {
+		p.contents, err = relation.Contents()
+	}
+	return p, err
 }
 
 // needed names the columns that id, scope, state and times are made of.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
@@ -21,6 +22,7 @@ const (
 	Settled State = 's' // terminal in another way
 	Taken   State = 't' // another relay has it
 	Held    State = 'h' // pending, and locked by us; see Lock
+	Waits   State = 'w' // pending, and not due: where contents are read
 )
 
 // Seen is one row as looked at.
@@ -36,11 +38,14 @@ type Look struct {
 	N        int
 	Row      func(i int) *outbox.Row
 	Seen     []Seen
-	// Headers says that rows that are pending get the headers that a side table has
-	// for them.
-	Headers bool
+	// Contents, where they are not nil, read rows that are pending into Now, parallel to Seen,
+	// with the headers that a side table has for them. Bare: without long values.
+	Contents *Contents
+	Bare     bool
+	Now      []*outbox.Row
 
-	side *SideHeaders
+	side  *SideHeaders
+	arena mapping.Arena
 }
 
 // At looks at rows of any number of relations in one snapshot, which it
@@ -57,7 +62,11 @@ func At(ctx context.Context, conn *pgx.Conn, s Settings, prepare bool, looks ...
 		if err != nil {
 			return snapshot, err
 		}
-		steps = append(steps, Step{SQL: l.Relation.look, Args: args, Each: l.read})
+		look := l.Relation.look
+		if l.Contents != nil {
+			look = l.Contents.lookSQL(l.Bare)
+		}
+		steps = append(steps, Step{SQL: look, Args: args, Each: l.read})
 		if steps, err = l.withHeaders(steps); err != nil {
 			return snapshot, err
 		}
@@ -79,7 +88,7 @@ func At(ctx context.Context, conn *pgx.Conn, s Settings, prepare bool, looks ...
 // SKIP LOCKED passes over them from then on. It never waits for a row. Each
 // Look's Seen says what became of its rows: Held ones are locked until the
 // transaction ends; Pending ones are locked by somebody else, or were until a
-// moment ago. The snapshot returned is no newer than what was seen.
+// moment ago. The snapshot returned is no newer than what was seen. Each Look has Contents.
 //
 // After an error the transaction is of no more use, and holds nothing once it
 // is rolled back.
@@ -92,21 +101,11 @@ func Lock(ctx context.Context, conn *pgx.Conn, s Settings, looks ...*Look) (outb
 		if err != nil {
 			return snapshot, err
 		}
-		steps = append(steps, Step{SQL: l.locking(l.Relation.storedCount(), " FOR UPDATE OF t SKIP LOCKED"), Args: args, Each: func(row [][]byte) error {
-			n, err := Ordinal(row[0], l.N)
-			if err != nil {
-				return err
-			}
-			if l.Seen[n].Attempts, err = Count(row[1]); err != nil {
-				return fmt.Errorf("table %s: %w", l.Relation.Table, err)
-			}
-			l.Seen[n].State = Held
-			return nil
-		}})
+		steps = append(steps, Step{SQL: l.Contents.lockSQL(l.Bare), Args: args, Each: l.readLocked})
 	}
 	steps = append(steps, Step{SQL: "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text", Each: readSnapshot(&snapshot)})
 	for i, l := range looks {
-		steps = append(steps, Step{SQL: l.Relation.look, Args: steps[2+i].Args, Each: l.read})
+		steps = append(steps, Step{SQL: l.Contents.states, Args: steps[2+i].Args, Each: l.read})
 	}
 	for _, l := range looks {
 		var err error
@@ -123,10 +122,14 @@ func Lock(ctx context.Context, conn *pgx.Conn, s Settings, looks ...*Look) (outb
 
 // withHeaders adds the step that reads the headers of a side table.
 func (l *Look) withHeaders(steps []Step) ([]Step, error) {
-	if !l.Headers {
+	if l.Contents == nil {
 		return steps, nil
 	}
-	side, step, err := l.Relation.HeadersOf(l.N, l.Row)
+	relation := l.Relation
+	if l.Bare {
+		relation = relation.Brief()
+	}
+	side, step, err := relation.HeadersOf(l.N, l.latest)
 	if l.side = side; side == nil {
 		return steps, err
 	}
@@ -137,7 +140,7 @@ func (l *Look) withHeaders(steps []Step) ([]Step, error) {
 func attach(looks []*Look) {
 	for _, l := range looks {
 		for i := range l.Seen {
-			if l.side != nil && (l.Seen[i].State == Pending || l.Seen[i].State == Held) {
+			if l.side != nil && l.Now[i] != nil {
 				l.side.Attach(i)
 			}
 		}
@@ -147,7 +150,7 @@ func attach(looks []*Look) {
 // begin binds the rows, and takes them for what most are, pending and never tried: lookSQL
 // leaves those out, which a third of the server's work on a look was for.
 func (l *Look) begin() (Params, error) {
-	l.Seen = make([]Seen, l.N)
+	l.Seen, l.Now = make([]Seen, l.N), make([]*outbox.Row, l.N)
 	for i := range l.Seen {
 		l.Seen[i].State = Pending
 	}
@@ -161,13 +164,22 @@ func readSnapshot(into *outbox.Snapshot) func(row [][]byte) error {
 	}
 }
 
-// lookSQL selects what begin does not take rows for.
-func (r *Relation) lookSQL() string {
-	exists := Ref(r.Table.Mapping.ID[0]) + " IS NOT NULL"
-	return "SELECT u.n, " + exists + ", " + r.state() + ", " + r.storedCount() +
-		" FROM " + r.rowList() + " LEFT JOIN " + r.Name() + " AS t ON " + r.sameRow() +
-		" WHERE (" + exists + " AND " + r.pending() + " AND " + r.storedCount() + " = 0) IS NOT TRUE"
+// latest is the row as it was seen, or was before.
+func (l *Look) latest(i int) *outbox.Row {
+	if l.Now[i] != nil {
+		return l.Now[i]
+	}
+	return l.Row(i)
 }
+
+// lookSQL selects what begin does not take rows for: those of which a term does not hold either.
+func (r *Relation) lookSQL(state string, terms ...string) string {
+	usual := allOf(append([]string{r.exists(), r.pending(), r.storedCount() + " = 0"}, terms...)...)
+	return "SELECT u.n, " + r.exists() + ", " + state + ", " + r.storedCount() +
+		" FROM " + r.rowList() + " LEFT JOIN " + r.Name() + " AS t ON " + r.sameRow() + " WHERE (" + usual + ") IS NOT TRUE"
+}
+
+func (r *Relation) exists() string { return Ref(r.Table.Mapping.ID[0]) + " IS NOT NULL" }
 
 func (l *Look) read(row [][]byte) error {
 	n, err := Ordinal(row[0], l.N)
@@ -186,7 +198,23 @@ func (l *Look) read(row [][]byte) error {
 		return fmt.Errorf("reading the attempts of a row of table %s: %w", l.Relation.Table, err)
 	}
 	l.Seen[n] = Seen{State: State(row[2][0]), Attempts: attempts}
-	return nil
+	if len(row) > 4 && l.Seen[n].State == Pending {
+		l.Now[n], err = l.Contents.read(row[4:], l.Row(n), &l.arena)
+	}
+	return err
+}
+
+func (l *Look) readLocked(row [][]byte) error {
+	n, err := Ordinal(row[0], l.N)
+	if err != nil {
+		return err
+	}
+	if l.Seen[n].Attempts, err = Count(row[1]); err != nil {
+		return fmt.Errorf("table %s: %w", l.Relation.Table, err)
+	}
+	l.Seen[n].State = Held
+	l.Now[n], err = l.Contents.read(row[2:], l.Row(n), &l.arena)
+	return err
 }
 
 // Records are the steps that lock those of the rows that are pending, with what
@@ -206,7 +234,7 @@ func (l *Look) Records(free bool, columns Selected, record func(n int, row [][]b
 	case l.Relation.Lockable:
 		lock = " FOR UPDATE OF t"
 	}
-	locked := Step{SQL: l.locking(columns.list, lock), Args: args, Each: func(row [][]byte) error {
+	locked := Step{SQL: l.Relation.lockingSQL(columns.list, l.Relation.pending(), lock), Args: args, Each: func(row [][]byte) error {
 		n, err := Ordinal(row[0], l.N)
 		if err != nil {
 			return err
@@ -217,10 +245,9 @@ func (l *Look) Records(free bool, columns Selected, record func(n int, row [][]b
 	return append([]Step{locked}, l.after(args, snapshot)...), nil
 }
 
-// locking selects columns of the rows that are pending, and locks them.
-func (l *Look) locking(columns, lock string) string {
-	r := l.Relation
-	return "SELECT u.n, " + columns + " FROM " + r.rowList() + " JOIN " + r.Name() + " AS t ON " + r.sameRow() + " WHERE " + Opaque(r.pending()) + lock
+// lockingSQL selects columns of the rows of which the condition holds, and locks them.
+func (r *Relation) lockingSQL(columns, condition, lock string) string {
+	return "SELECT u.n, " + columns + " FROM " + r.rowList() + " JOIN " + r.Name() + " AS t ON " + r.sameRow() + " WHERE " + Opaque(condition) + lock
 }
 
 // States are the steps that take a snapshot and then look at the rows, in the transaction that has begun.
@@ -256,6 +283,8 @@ func Judge(row *outbox.Row, seen Seen, snapshot *outbox.Snapshot) outbox.CheckSt
 		return outbox.CheckFailed
 	case Taken:
 		return outbox.CheckTaken
+	case Waits:
+		return outbox.CheckWaits
 	case Absent:
 		if Invisible(row, snapshot) {
 			return outbox.CheckInvisible

@@ -326,7 +326,7 @@ func (r *Relation) Complete() error {
 	if err := r.archived(); err != nil {
 		return err
 	}
-	r.look = r.lookSQL()
+	r.look = r.lookSQL(r.state())
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -240,3 +241,49 @@ func (w *world) lock(held bool) {
 		w.t.Errorf("the application's lock is held: %v (%v), want %v", is, err, held)
 	}
 }
+
+// A row that its application changes before it is published goes out as it was committed last, or
+// not at all; marked rows do not come back.
+func TestRowsThatChangeGoOutAsTheyAre(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{})
+	w.table["look_first"] = true
+	w.db.Exec(t, `CREATE FUNCTION complete() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN UPDATE outbox SET payload = payload || '-completed' WHERE id = NEW.id; RETURN NULL; END $$;
+		CREATE TRIGGER complete AFTER INSERT ON outbox FOR EACH ROW WHEN (NEW.key = 'trigger') EXECUTE FUNCTION complete()`)
+	p := w.run().streaming()
+	insert := func(change string) {
+		t.Helper()
+		key, _, _ := strings.Cut(change, ":")
+		sql := fmt.Sprintf(`INSERT INTO outbox (topic, key, payload) VALUES (%s, %s, 'v1');`, literal(w.topic), literal(key))
+		if _, update, ok := strings.Cut(change, ":"); ok {
+			sql += strings.ReplaceAll(update, "$this", "key = "+literal(key))
+		}
+		w.db.Exec(t, "BEGIN;"+sql+"COMMIT")
+	}
+	for _, change := range []string{
+		"plain", "trigger",
+		"updated:UPDATE outbox SET payload = 'v2' WHERE $this;",
+		"renamed:UPDATE outbox SET payload = 'v2', key = 'other' WHERE $this;",
+		"nested:SAVEPOINT s; UPDATE outbox SET payload = 'v2' WHERE $this; RELEASE s; SAVEPOINT s; UPDATE outbox SET payload = 'v3' WHERE $this; ROLLBACK TO s;",
+		"cancelled:UPDATE outbox SET status = 'CANCELLED' WHERE $this;",
+		"sent:UPDATE outbox SET status = 'SENT' WHERE $this;",
+		"deleted:DELETE FROM outbox WHERE $this;",
+		"last",
+	} {
+		insert(change)
+	}
+	w.settled(30 * time.Second)
+	p.stop()
+	var got []string
+	for _, r := range w.kafka.Records(t, w.topic) {
+		got = append(got, string(r.Key)+"="+string(r.Value))
+	}
+	slices.Sort(got)
+	want := []string{"last=v1", "nested=v2", "other=v2", "plain=v1", "trigger=v1-completed", "updated=v2"}
+	if !slices.Equal(got, want) {
+		t.Errorf("published %v, want %v", got, want)
+	}
+}
+
+func literal(text string) string { return "'" + text + "'" }

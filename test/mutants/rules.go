@@ -127,7 +127,9 @@ var rules = []rule{
 	{name: "watchPauses", says: "A round that found nothing is not repeated at once because a scheduled row is due by our clock alone.", without: []removal{{"Core.Watched", "!w.due.IsZero() &&", "false &&"}}},
 
 	// Together with an application's own relay.
-	{name: "looksFirst", says: "Rows of a table with a head start, claims or a headers table are looked at before they are published.", without: []removal{{"Core.looksFirst", "return e.state == kept", "return false"}}},
+	{name: "looksFirst", says: "Rows of a table with a head start, claims or a headers table, or whose rows change, are looked at before they are published.", without: []removal{{"Core.looksFirst", "return e.state == kept", "return false"}}},
+	{name: "asSeen", says: "A row that was looked at is published as the look saw it.", scenario: "TestRowGoesOutAsItIs", without: []removal{{"Core.renew", "e.row = a.Latest()", "e.row = a.Row"}}},
+	{name: "notDueWaits", says: "A row that a look finds not due is left to the watch.", scenario: "TestRowGoesOutAsItIs", without: []removal{{"Core.checked", "case a == outbox.CheckWaits:", "case false:"}}},
 	{name: "headStart", says: "Rows of such a table are looked at only after their head start.", scenario: "TestHeadStart", without: []removal{{"Core.enqueue", "from.Add(m.HeadStart)", "from"}}},
 	{name: "horizonAges", says: "Of a page, only a row that was there a head start ago needs no head start any more.", scenario: "TestSweptBacklogWaitsOnce", without: []removal{{"headStart.horizonOf", "if !h.at.Add(t.Mapping.HeadStart).After(now) {", "if true {"}}},
 	{name: "headStartAgain", says: "The head start of a row that is not visible yet begins again with the look that says so.", scenario: "TestHeadStartBeginsWhenTheRowIsVisible", without: []removal{

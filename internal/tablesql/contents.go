@@ -1,0 +1,91 @@
+package tablesql
+
+import (
+	"fmt"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Contents reads rows that are looked at as a page would read them: those that are pending as
+// they are now, while rows that are not ours any more, or not due, are none to publish. It is
+// immutable.
+type Contents struct {
+	relation *Relation
+	plan     *mapping.Plan
+	columns  []RowColumn
+	states   string // the text of a look for states alone
+}
+
+// Contents of the relation's rows.
+func (r *Relation) Contents() (*Contents, error) {
+	plan, columns, err := r.Plan()
+	if err != nil {
+		return nil, err
+	}
+	return &Contents{relation: r, plan: plan, columns: columns, states: r.lookSQL(r.stateNow(), r.chosen(), r.due())}, nil
+}
+
+// stateNow is state, of rows that may have changed since they were read.
+func (r *Relation) stateNow() string {
+	cases := ""
+	if ours := r.chosen(); ours != "" {
+		cases += " WHEN " + r.pending() + " AND (" + ours + ") IS NOT TRUE THEN 's'"
+	}
+	if due := r.due(); due != "" {
+		cases += " WHEN " + r.pending() + " AND (" + due + ") IS NOT TRUE THEN 'w'"
+	}
+	if cases == "" {
+		return r.state()
+	}
+	return "CASE" + cases + " ELSE " + r.state() + " END"
+}
+
+// lookSQL selects the state of every row, and what records are made of where it is pending.
+func (c *Contents) lookSQL(bare bool) string {
+	r := c.relation
+	return "SELECT u.n, " + r.exists() + ", " + r.stateNow() + ", " + r.storedCount() + ", x.* FROM " + r.rowList() +
+		" LEFT JOIN " + r.Name() + " AS t ON " + r.sameRow() +
+		" LEFT JOIN LATERAL (SELECT " + Select(c.columns, bare, false).list + " WHERE " + Opaque(r.pending()) + ") AS x ON true"
+}
+
+// lockSQL selects the same of the rows that are to be published, and locks them.
+func (c *Contents) lockSQL(bare bool) string {
+	r := c.relation
+	return r.lockingSQL(r.storedCount()+", "+Select(c.columns, bare, false).list, allOf(r.pending(), r.chosen(), r.due()), " FOR UPDATE OF t SKIP LOCKED")
+}
+
+// read makes the row of its values. It stays in its place in the WAL, and keeps the id by
+// which it was found.
+func (c *Contents) read(row [][]byte, before *outbox.Row, arena *mapping.Arena) (*outbox.Row, error) {
+	values := make([]mapping.Value, len(c.columns))
+	for i := range c.columns {
+		value, width, err := c.columns[i].Read(row)
+		if err != nil {
+			return nil, fmt.Errorf("table %s: %w", c.relation.Table, err)
+		}
+		values[i], row = value, row[width:]
+	}
+	now := c.plan.Row(values, arena)
+	now.ID = before.ID
+	now.Commit, now.CommitTime, now.XID = before.Commit, before.CommitTime, before.XID
+	return now, nil
+}
+
+// Around looks at rows of which the server may be unable to print one: then it asks for
+// fewer, and at last for one without its long values. Of the others the answer is to ask again.
+func Around(rows []*outbox.Row, look func(rows []*outbox.Row, bare bool) ([]outbox.Checked, error)) ([]outbox.Checked, error) {
+	answers, err := look(rows, false)
+	n := len(rows)
+	for bare := false; Unprintable(err) && !bare; {
+		bare, n = n == 1, max(1, n/2)
+		answers, err = look(rows[:n], bare)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rows[len(answers):] {
+		answers = append(answers, outbox.Checked{Row: r, State: outbox.CheckTaken})
+	}
+	return answers, nil
+}
