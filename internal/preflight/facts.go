@@ -170,6 +170,7 @@ type Details struct {
 	Owner         string    `json:"owner"`
 	Owned         bool      `json:"owned"` // by the role, or by one that it is a member of
 	Triggers      []Trigger `json:"triggers"`
+	Completing    []Trigger `json:"completing"` // update rows after their INSERT
 	Options       []string  `json:"options"`
 	Rows          int64     `json:"rows"`
 	Bytes         int64     `json:"bytes"`
@@ -187,7 +188,7 @@ type Details struct {
 	Updatable  []string    `json:"updatable"`
 }
 
-// Trigger fires on our UPDATE.
+// Trigger fires on our UPDATE, or after an INSERT.
 type Trigger struct {
 	Name     string `json:"name"`
 	Function string `json:"function"`

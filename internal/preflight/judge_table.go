@@ -75,6 +75,12 @@ var tableChecks = []check{
 		why:    "it runs once for every row that is sent, in a session whose search_path is pg_catalog alone; one that fails refuses the mark, and the row stays PENDING",
 	},
 	{
+		name: "changes", judge: eachDetailed(judgeChanges),
+		looks:  "triggers that fire after an INSERT and seem to update the table, by their code",
+		levels: "WARN: there is one, and rows are not looked at before they are published (`look_first`)",
+		why:    "the WAL brings a row as its INSERT wrote it: what such a trigger changes afterwards is not published, though the row is marked",
+	},
+	{
 		name: "replica-identity", judge: eachDetailed(judgeReplicaIdentity),
 		looks:  "whether some publication publishes updates of the table, and by which identity",
 		levels: "FAIL: there is one, and the table has no identity. WARN: its identity is the whole row",
@@ -327,6 +333,23 @@ func judgeTriggers(j *judgment, name string, t *TableFacts, d *Details) {
 		}
 	}
 	j.warn(name, count(len(names), "trigger fires", "triggers fire")+" on every mark: "+some(names), hint...)
+}
+
+func judgeChanges(j *judgment, name string, t *TableFacts, d *Details) {
+	m := &t.Table.Mapping
+	if len(d.Completing) == 0 || m.NeedsLook() {
+		j.ok(name, "no trigger is seen to change rows that are published as they were inserted")
+		return
+	}
+	var names []string
+	for _, trigger := range d.Completing {
+		names = append(names, trigger.Name+" ("+trigger.Function+")")
+	}
+	hint := "make it a BEFORE INSERT trigger that sets the columns of NEW"
+	if t.Table.Stateful() {
+		hint = "look_first: true, or " + hint
+	}
+	j.warn(name, count(len(names), "trigger seems", "triggers seem")+" to update rows after their INSERT, which is not published: "+some(names), hint)
 }
 
 func judgeReplicaIdentity(j *judgment, name string, t *TableFacts, d *Details) {

@@ -301,6 +301,7 @@ func TestJudgments(t *testing.T) {
 		"fillfactor":    {"status-index", Warn, details(func(d *Details) { d.StatusIndexes, d.Options = nil, nil }), []string{"fillfactor is 100", "SET (fillfactor = 80)"}},
 		"dead rows":     {"vacuum", Warn, details(func(d *Details) { d.Dead, d.Rows = 300_000, 1000 }), []string{"300000 dead rows", "VACUUM"}},
 		"row security":  {"row-security", Fail, catalogue(func(c *Catalogue) { c.RowSecurity, c.RowsHidden = true, true }), []string{"BYPASSRLS"}},
+		"completed":     {"changes", Warn, details(func(d *Details) { d.Completing = []Trigger{{"enrich", "enrich_it", false}} }), []string{"enrich (enrich_it)", "look_first: true"}},
 		"trigger":       {"triggers", Warn, details(func(d *Details) { d.Triggers = []Trigger{{"audit", "log_it", false}} }), []string{"audit (log_it)", `DISABLE TRIGGER "audit"`, `ALTER FUNCTION log_it() SET search_path = "public"`}},
 		"no identity":   {"replica-identity", Fail, details(func(d *Details) { d.UpdatePubs, d.HasKey = []string{"dbz"}, false }), []string{`ALTER PUBLICATION "dbz" SET (publish = 'insert');`}},
 		"full identity": {"replica-identity", Warn, details(func(d *Details) { d.UpdatePubs, d.Identity = []string{"dbz"}, "f" }), []string{"REPLICA IDENTITY DEFAULT"}},

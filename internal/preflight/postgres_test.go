@@ -397,3 +397,30 @@ func TestAPoolerIsTold(t *testing.T) {
 		}
 	}
 }
+
+// A trigger that changes rows after their INSERT is told from one that does so before it, writes
+// elsewhere, or is disabled.
+func TestTriggersThatChangeInsertedRows(t *testing.T) {
+	db := harness.Postgres(t)
+	w := made(t, db)
+	table := w.stream.Tables[0].String()
+	db.Exec(t, `CREATE FUNCTION by_name() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN UPDATE public.`+w.stream.Tables[0].Name+` SET topic = topic WHERE id = NEW.id; RETURN NULL; END';
+		CREATE FUNCTION by_variable() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN EXECUTE format(''Update %I SET topic = topic'', TG_TABLE_NAME); RETURN NULL; END';
+		CREATE FUNCTION elsewhere() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN UPDATE public.counters SET n = n + 1; RETURN NULL; END';
+		CREATE FUNCTION notifies() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_notify(''x'', TG_TABLE_NAME); RETURN NULL; END';
+		CREATE TRIGGER a AFTER INSERT ON `+table+` FOR EACH ROW EXECUTE FUNCTION by_name();
+		CREATE TRIGGER b AFTER INSERT OR UPDATE ON `+table+` FOR EACH STATEMENT EXECUTE FUNCTION by_variable();
+		CREATE TRIGGER c AFTER INSERT ON `+table+` FOR EACH ROW EXECUTE FUNCTION elsewhere();
+		CREATE TRIGGER d AFTER INSERT ON `+table+` FOR EACH ROW EXECUTE FUNCTION notifies();
+		CREATE TRIGGER e BEFORE INSERT ON `+table+` FOR EACH ROW EXECUTE FUNCTION by_name();
+		CREATE TRIGGER f AFTER DELETE ON `+table+` FOR EACH ROW EXECUTE FUNCTION by_name();
+		CREATE TRIGGER g AFTER INSERT ON `+table+` FOR EACH ROW EXECUTE FUNCTION by_name(); ALTER TABLE `+table+` DISABLE TRIGGER g`)
+	f := gather(t.Context(), &w.stream, Options{}.withDefaults(), false)
+	var names []string
+	for _, trigger := range f.Tables[0].Details.Completing {
+		names = append(names, trigger.Name)
+	}
+	if !slices.Equal(names, []string{"a", "b"}) {
+		t.Errorf("triggers %v, missing %v", names, f.Missing)
+	}
+}
