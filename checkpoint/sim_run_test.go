@@ -853,6 +853,12 @@ func (w *world) listOperator() {
 func (w *world) change(r *dbRow) (undo func()) {
 	was := *r
 	undo = func() {
+		if settled := r.deleted || r.status == statusCancelled; settled {
+			r.undone = true
+			if !w.plan.once {
+				r.allowed++ // it may have been published before
+			}
+		}
 		r.version, r.available, r.status, r.deleted = was.version, was.available, was.status, was.deleted
 	}
 	switch w.intn(6) {
