@@ -87,9 +87,9 @@ func (m maker) gauge(name, help string) prometheus.Gauge {
 
 // rowMetrics are about rows on their way from the WAL or the table to their marks.
 type rowMetrics struct {
-	decoded, published, marked, swept, marks, failed, missed, recovered, shadowRows, left *prometheus.CounterVec
-	markRetries, markLocked                                                               prometheus.Counter
-	markWaiting, rowsInMemory, inflightRows, inflightBytes, maxRows, maxBytes             prometheus.Gauge
+	decoded, published, marked, swept, marks, failed, missed, recovered, shadowRows, left, changed *prometheus.CounterVec
+	markRetries, markLocked                                                                        prometheus.Counter
+	markWaiting, rowsInMemory, inflightRows, inflightBytes, maxRows, maxBytes                      prometheus.Gauge
 }
 
 func (m maker) row() rowMetrics {
@@ -109,6 +109,7 @@ func (m maker) row() rowMetrics {
 		markLocked:  m.counter("mark_locked_rows_total", "Rows set aside because somebody else had them locked; they are tried again."),
 		shadowRows: m.counters("shadow_rows_total", "Rows that a stream in shadow read and did not publish. record: it would have published them; "+
 			"error: they cannot become a record. Topics beyond the first 200 of a stream count as other.", "table", "topic", "outcome"),
+		changed:       m.counters("rows_changed_total", "Rows of a sample, at most one a second, that the application changed after they were read and before they were marked: other content was published (look_first).", "table"),
 		left:          m.counters("rows_left_total", "Rows read from the write-ahead log that the mapping leaves to others (rows, otherwise: leave). A publication's row filter holds them back.", "table"),
 		rowsInMemory:  m.gauge("memory_rows", "Rows in memory: queued, sent, waiting to be marked, or kept."),
 		inflightRows:  m.gauge("inflight_rows", "Rows between publishing and the end of their marking."),

@@ -63,6 +63,7 @@ func everything() (*Registry, *Stream) {
 	s.Confirmed(77, now.Add(time.Hour))
 	s.PublicationChanged()
 	s.Left(a, 3)
+	s.Changed(a)
 	s.MarkStats(3, 5, 2)
 	s.MarkStats(4, 6, 2)
 	s.MarkStats(1, 1, 0)
@@ -120,6 +121,7 @@ func TestWhatIsTold(t *testing.T) {
 		"outbox_cdc_rows_decoded_total{stream=orders,table=public.b} 1",
 		"outbox_cdc_rows_published_total{stream=orders,table=public.a} 2",
 		"outbox_cdc_rows_left_total{stream=orders,table=public.a} 3",
+		"outbox_cdc_rows_changed_total{stream=orders,table=public.a} 1",
 		"outbox_cdc_rows_swept_total{cause=slot,stream=orders,table=public.a} 1",
 		"outbox_cdc_rows_failed_total{class=row,stream=orders,table=public.a} 1",
 		"outbox_cdc_rows_failed_total{class=topic,stream=orders,table=public.a} 2",

@@ -44,7 +44,7 @@ type Stream struct {
 type tableCounters struct {
 	name                          string
 	decoded, published            prometheus.Counter
-	marked, left                  prometheus.Counter
+	marked, left, changed         prometheus.Counter
 	row, budget, topic, writeBack prometheus.Counter
 	marks                         [len(markOutcomes)]prometheus.Counter
 	relay                         *relay // the replaced relay's own metrics, or nil
@@ -104,6 +104,7 @@ func (m *rowMetrics) table(name string) *tableCounters {
 		published: m.published.WithLabelValues(name),
 		marked:    m.marked.WithLabelValues(name),
 		left:      m.left.WithLabelValues(name),
+		changed:   m.changed.WithLabelValues(name),
 		row:       m.failed.WithLabelValues(name, "row"),
 		budget:    m.failed.WithLabelValues(name, "budget"),
 		topic:     m.failed.WithLabelValues(name, "topic"),
@@ -144,6 +145,13 @@ func (s *Stream) Decoded(rows []*outbox.Row) {
 func (s *Stream) Left(t *outbox.Table, n int) {
 	if c := s.tables[t]; c != nil {
 		c.left.Add(float64(n))
+	}
+}
+
+// Changed counts a row that was not published as its table has it.
+func (s *Stream) Changed(t *outbox.Table) {
+	if c := s.tables[t]; c != nil {
+		c.changed.Inc()
 	}
 }
 

@@ -66,6 +66,7 @@ type driver struct {
 	oneShot *oneShotSweep
 	// limit is how fast rows may come into the Core.
 	limit limit
+	samples samples
 	// fatal takes the error that ends the leadership.
 	fatal chan error
 	// behindSince is when rows came into memory that have not all left it, or
@@ -322,6 +323,7 @@ func (s *Stream) tableOf(oid uint32) string {
 func (d *driver) carryOut(r checkpoint.Ready) {
 	d.command(r.Commands)
 	if len(r.Marks) > 0 {
+		d.compareOne(r.Marks, time.Now())
 		d.updater.Do(r.Marks...)
 	}
 	d.updater.Unclaim(r.Unclaim...)

@@ -36,7 +36,11 @@ func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row,
 			if err != nil {
 				return nil, err
 			}
-			looks = append(looks, &tablesql.Look{Relation: p.relation, Contents: p.contents, Bare: bare})
+			l := &tablesql.Look{Relation: p.relation, Bare: bare}
+			if row.Table.Mapping.NeedsLook() {
+				l.Contents = p.contents
+			}
+			looks = append(looks, l)
 		}
 		places[row.Table] = append(places[row.Table], i)
 	}
@@ -54,6 +58,22 @@ func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row,
 		}
 	}
 	return answers, nil
+}
+
+// Now reads a row as it is while it is pending; nil: it is not.
+func (s *Sweeper) Now(ctx context.Context, row *outbox.Row) (*outbox.Row, error) {
+	var now *outbox.Row
+	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		p, err := s.plan(ctx, conn, row.Table)
+		if err != nil {
+			return err
+		}
+		l := &tablesql.Look{Relation: p.relation, Contents: p.contents, N: 1, Row: func(int) *outbox.Row { return row }}
+		_, err = s.look(ctx, conn, []*tablesql.Look{l})
+		now = l.Now[0]
+		return err
+	})
+	return now, err
 }
 
 // look finds out which table refuses by asking for each alone.

@@ -179,8 +179,7 @@ type plan struct {
 	columns []tablesql.RowColumn
 	// light is what stands for the values of columns, parallel to them, where only a row's
 	// id, scope and times are wanted; nil: the column is needed.
-	light []*mapping.Value
-	// contents are read by looks; nil: rows of the table need none.
+	light    []*mapping.Value
 	contents *tablesql.Contents
 }
 
@@ -316,11 +315,8 @@ func newPlan(relation *tablesql.Relation) (*plan, error) {
 			light[i] = &mapping.Value{Format: mapping.Null}
 		}
 	}
-	p := &plan{relation: relation, rows: rows, columns: columns, light: light}
-	if m.NeedsLook() {
-		p.contents, err = relation.Contents()
-	}
-	return p, err
+	contents, err := relation.Contents()
+	return &plan{relation: relation, rows: rows, columns: columns, light: light, contents: contents}, err
 }
 
 // needed names the columns that id, scope, state and times are made of.

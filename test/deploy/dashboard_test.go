@@ -213,6 +213,7 @@ func TestEveryMetricIsLookedAt(t *testing.T) {
 		"outbox_cdc_leader_epoch":        "to tell terms apart",
 		"outbox_cdc_kafka_batches_total": "to see how full batches are",
 		"outbox_cdc_kafka_outages_total": "for reports over months",
+		"outbox_cdc_rows_changed_total":  "a warning says it, for each table",
 		"outbox_cdc_rows_left_total":     "only a cost, which a row filter takes away",
 	}
 	all := read(t, alertsFile) + read(t, dashboardFile)

@@ -287,3 +287,41 @@ func TestRowsThatChangeGoOutAsTheyAre(t *testing.T) {
 }
 
 func literal(text string) string { return "'" + text + "'" }
+
+// Without look_first a changed row goes out as it was inserted, and a warning says so. The
+// table is locked against marks, not reads, when the row becomes visible.
+func TestAChangedRowIsTold(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{})
+	p := w.run().streaming()
+	writer, locker := w.db.Conn(t), w.db.Conn(t)
+	exec := func(conn *pgx.Conn, sql string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(writer, "BEGIN; INSERT INTO outbox (topic, key, payload) VALUES ("+literal(w.topic)+", 'k', 'v1'); UPDATE outbox SET payload = 'v2' WHERE key = 'k'")
+	locked := make(chan error, 1)
+	go func() {
+		_, err := locker.Exec(t.Context(), "BEGIN; LOCK TABLE outbox IN EXCLUSIVE MODE")
+		locked <- err
+	}()
+	harness.Eventually(t, 20*time.Second, func() error {
+		if n := harness.One[int](t, w.db, "SELECT count(*) FROM pg_locks WHERE relation = 'outbox'::regclass AND NOT granted"); n != 1 {
+			return fmt.Errorf("%d sessions wait for the table", n)
+		}
+		return nil
+	})
+	exec(writer, "COMMIT")
+	if err := <-locked; err != nil {
+		t.Fatal(err)
+	}
+	p.Await(20*time.Second, "a row was changed while it waited")
+	exec(locker, "ROLLBACK")
+	w.settled(30 * time.Second)
+	p.stop()
+	if got := w.published(); !slices.Equal(got, []string{"v1"}) {
+		t.Errorf("published %v", got)
+	}
+}

@@ -1,0 +1,97 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// This file notices that an application changes rows that wait: of what is about to be marked, a
+// row a second is compared with what its table has.
+
+// samples are the comparisons of one leadership.
+type samples struct {
+	next time.Time // when the next may begin
+	busy bool      // one is under way
+	told map[*outbox.Table]bool
+}
+
+const sampleRowEvery = time.Second
+
+// compareOne compares one of the rows, if it is time. It may be marked before it is read: then nothing
+// is known of it.
+func (d *driver) compareOne(marks []outbox.Mark, now time.Time) {
+	if d.samples.busy || now.Before(d.samples.next) {
+		return
+	}
+	m := &marks[rand.IntN(len(marks))]
+	row := m.Row
+	if m.Kind != outbox.MarkSent || !row.Table.Stateful() || row.Table.Mapping.NeedsLook() {
+		return
+	}
+	d.samples.next, d.samples.busy = now.Add(sampleRowEvery), true
+	ctx := d.asking
+	d.queries.Go(func() {
+		bounded, cancel := context.WithTimeout(ctx, sampleRowEvery)
+		defer cancel()
+		found, err := d.sweeper.Now(bounded, row)
+		d.answers.Put(answer{0, func() {
+			d.samples.busy = false
+			if err == nil && found != nil { // else the next sample tells
+				d.compared(row, found)
+			}
+		}})
+	})
+}
+
+// compared tells of a row that differs: in the log once for each table.
+func (d *driver) compared(row, found *outbox.Row) {
+	differs := difference(row, found)
+	if len(differs) == 0 {
+		return
+	}
+	d.cfg.Metrics.Changed(row.Table)
+	if d.samples.told[row.Table] {
+		return
+	}
+	if d.samples.told == nil {
+		d.samples.told = map[*outbox.Table]bool{}
+	}
+	d.samples.told[row.Table] = true
+	d.cfg.Log.Warn().Stringer("table", row.Table).Strs("id", outbox.SplitID(row.ID)).Str("differs", strings.Join(differs, ", ")).
+		Msg("a row was changed while it waited, and was published as it was before: write look_first: true for its table")
+}
+
+// difference names what differs between two records of a row.
+func difference(a, b *outbox.Row) []string {
+	if a.Err != nil || b.Err != nil {
+		return nil
+	}
+	headers := slices.EqualFunc(a.Headers, b.Headers, func(x, y outbox.Header) bool { return x.Name == y.Name && sameBytes(x.Value, y.Value) })
+	var names []string
+	for _, part := range []struct {
+		name string
+		same bool
+	}{
+		{"cluster", a.Cluster == b.Cluster},
+		{"topic", a.Topic == b.Topic},
+		{"key", sameBytes(a.Key, b.Key)},
+		{"payload", sameBytes(a.Value, b.Value)},
+		{"headers", headers},
+		{"partition", a.Partition == b.Partition},
+		{"timestamp", a.Timestamp == b.Timestamp},
+	} {
+		if !part.same {
+			names = append(names, part.name)
+		}
+	}
+	return names
+}
+
+// sameBytes tells NULL from an empty value.
+func sameBytes(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }
