@@ -15,6 +15,7 @@ const (
 	invisibleWait = 50 * time.Millisecond  // before asking again for a row that is not visible yet
 	takenWait     = 250 * time.Millisecond // before asking again for a row that another relay has
 	lookPause     = 5 * time.Millisecond   // between looks at rows after their head start
+	heldFor       = 5 * time.Second        // that rows which change stay in memory in an outage, as they were looked at
 	askSoon       = 500 * time.Millisecond // until it is asked when a writer's row becomes due
 	sweepPause    = 250 * time.Millisecond // between sweeps of a scope that found nothing to do
 	handbackLimit = 10 * time.Second       // a hand-back that takes longer gives up and is tried again
@@ -53,6 +54,7 @@ type Core struct {
 	retries   retries
 	topics    topicSet
 	down      map[string]error // clusters that cannot be used
+	downSince map[string]time.Time
 	retained  uint64           // bytes of WAL
 	stalls    []*stall
 	pace      pace
@@ -73,6 +75,7 @@ func New(cfg Config) *Core {
 		retries:   retries{refused: map[string]int{}},
 		topics:    topicSet{proven: map[outbox.Scope]bool{}, listed: map[string]map[string]bool{}},
 		down:      map[string]error{},
+		downSince: map[string]time.Time{},
 		mode:      ModeStandby,
 	}
 }
@@ -244,7 +247,11 @@ func (c *Core) withdraw(p *park) {
 func (c *Core) Cluster(s outbox.ClusterState) {
 	if s.Usable {
 		delete(c.down, s.Cluster)
+		delete(c.downSince, s.Cluster)
 		return
+	}
+	if !c.unusable(s.Cluster) {
+		c.downSince[s.Cluster] = c.now
 	}
 	c.down[s.Cluster] = s.Err
 }
@@ -256,15 +263,17 @@ func (c *Core) unusable(cluster string) bool {
 
 // parkClusters lets the rows of usable clusters pass those of an unusable one,
 // once its rows use up the memory that the others wait for. Where rows are
-// claimed it does not wait: they would stay locked for as long as the outage lasts.
+// claimed it does not wait: they would stay locked for as long as the outage lasts. Nor does it
+// wait for long where rows change: what they were when they were looked at becomes old.
 func (c *Core) parkClusters() {
 	stream := c.parks.stream()
 	othersWait := len(c.clusters()) > 1 && (c.full() || stream != nil)
-	if c.tables.stateless || !othersWait && !c.headStart.claims() {
+	if c.tables.stateless {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.down)) {
-		if c.parks.of(outbox.ClusterScope(name)) == nil {
+		old := c.headStart.changes() && !c.downSince[name].Add(heldFor).After(c.now)
+		if (othersWait || c.headStart.claims() || old) && c.parks.of(outbox.ClusterScope(name)) == nil {
 			p := c.park(outbox.ClusterScope(name), outbox.CauseCluster, "the Kafka cluster is unusable", time.Time{})
 			c.withdraw(p)
 		}
@@ -442,6 +451,11 @@ func (c *Core) NextTick() time.Time {
 	}
 	for _, s := range c.stalls {
 		at(s.next)
+	}
+	if c.headStart.changes() {
+		for _, since := range c.downSince {
+			at(since.Add(heldFor))
+		}
 	}
 	if c.gate != nil {
 		at(c.gate.retry)

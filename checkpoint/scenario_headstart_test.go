@@ -307,6 +307,30 @@ func TestNothingStaysLockedInAnOutage(t *testing.T) {
 	})
 }
 
+// Kafka cannot be reached for longer than a blip. What was looked at before is looked at once more.
+func TestOutageLeavesNothingOld(t *testing.T) {
+	withRelay(t, lookFirst, func(s *scene) {
+		changed, cancelled := s.row("k", 0), s.row("j", 0)
+		s.rest(evSend)
+		s.kafka.down["main"] = true
+		s.rest()
+		s.inKafka(changed, 0, "in the outage")
+		changed.version, cancelled.status = 1, statusCancelled
+		s.advance(5 * time.Second)
+		s.rest()
+		delete(s.kafka.down, "main")
+		for range 10 {
+			s.rest()
+			s.advance(time.Second)
+		}
+		s.inKafka(changed, 1, "after the outage")
+		s.inKafka(cancelled, 0, "after the outage")
+		if s.bad == nil && changed.first.meta.version != 1 {
+			s.fail("I12", changed, "%v went out in version %d", changed, changed.first.meta.version)
+		}
+	})
+}
+
 // A clean stop in the middle of everything: what is queued is left to the next
 // process, and nothing is published twice.
 func TestCleanStopLeavesQueuedRows(t *testing.T) {
