@@ -342,7 +342,8 @@ func (w *world) atomically(f func()) {
 
 // owe: a row that was requeued has to be published once more before it is marked. A
 // failover may take an earlier requeue back, whose record is in Kafka and settles the row. So does that of a row
-// which a leader published while the attempt of the one before it made it FAILED (seed 269591).
+// which a leader published while the attempt of the one before it made it FAILED (seed 269591), or the application
+// cancelled it (seed 419).
 func (w *world) owe(r *dbRow) {
 	if !w.plan.once || w.failovers > 0 {
 		return
@@ -350,7 +351,7 @@ func (w *world) owe(r *dbRow) {
 	was := r.owed
 	w.logged(func() { r.owed = was })
 	r.owed = r.copies + 1
-	if r.status == statusFailed {
+	if r.status != statusSent {
 		r.owed = max(was, r.copies)
 	}
 }
