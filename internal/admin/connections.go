@@ -11,7 +11,8 @@ import (
 // connections bounds how many there are, since they take descriptors that the
 // database and the brokers need. Who opens many and asks nothing must not keep
 // others out: a new connection takes the place of the one that has asked nothing
-// for longest, of the same address where that has its share already.
+// for longest, of the same address where that has its share already. Where all are busy, it takes
+// the place of one of the address that has most, unless its own has as many.
 type connections struct {
 	mu   sync.Mutex
 	all  map[net.Conn]*held
@@ -45,7 +46,7 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	case http.StateNew:
 		from := origin(conn.RemoteAddr().String())
 		if c.from[from] >= maxOfOne && !c.closeIdlest(func(h *held) bool { return h.from == from }) ||
-			len(c.all) >= maxConnections && !c.closeIdlest(func(*held) bool { return true }) {
+			len(c.all) >= maxConnections && !c.closeIdlest(func(*held) bool { return true }) && !c.closeOfMany(from) {
 			cut(conn)
 			return
 		}
@@ -73,6 +74,29 @@ func (c *connections) closeIdlest(among func(*held) bool) bool {
 	}
 	c.drop(idlest)
 	cut(idlest)
+	return true
+}
+
+// closeOfMany closes the connection that is busy for longest of the address that has most, if it
+// has more than the newcomer's will have.
+func (c *connections) closeOfMany(newcomer netip.Prefix) bool {
+	most := newcomer
+	for from, n := range c.from {
+		if n > c.from[most] {
+			most = from
+		}
+	}
+	if c.from[most] <= c.from[newcomer]+1 {
+		return false
+	}
+	var longest net.Conn
+	for conn, h := range c.all {
+		if h.from == most && (longest == nil || h.since < c.all[longest].since) {
+			longest = conn
+		}
+	}
+	c.drop(longest)
+	cut(longest)
 	return true
 }
 

@@ -112,6 +112,9 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	who, verdict := g.identify(r)
 	needed := need(r)
+	if who.role < needed || needed < Operator {
+		withoutBody(w, r)
+	}
 	switch {
 	case who.role >= needed && verdict != known && !g.named(r.Host):
 		refuse(w, http.StatusMisdirectedRequest, fmt.Sprintf("this process does not answer to the name %.100q without credentials: ask by address, or add the name to http.hosts of the configuration", r.Host))
@@ -130,6 +133,14 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.Header().Add("WWW-Authenticate", `Basic realm="outbox-cdc", charset="UTF-8"`)
 		}
 		refuse(w, http.StatusUnauthorized, "credentials are missing or wrong (http.auth of the configuration)")
+	}
+}
+
+// withoutBody keeps the server from waiting for a body that nobody reads: it would throw it away,
+// for as long as a request may take, before it answers.
+func withoutBody(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // not of every ResponseWriter
 	}
 }
 

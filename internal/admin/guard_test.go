@@ -247,21 +247,30 @@ func TestGuessing(t *testing.T) {
 	}
 }
 
-// Many addresses do not fill the memory, and get no more tries by that.
+// Many addresses do not fill the memory, nor lock out others; who has used up their tries is
+// remembered before who has not.
 func TestGuessingFromEverywhere(t *testing.T) {
 	l := newLogins(func() time.Time { return noon })
+	const guessers = 100
+	guesser := func(i int) string { return fmt.Sprintf("172.16.%d.1:1", i) }
+	for i := range guessers {
+		for range mostTries {
+			l.begin(guesser(i), 0)
+		}
+	}
 	for i := range 3 * maxLogins {
 		l.begin(fmt.Sprintf("10.%d.%d.1:1", i/256, i%256), 0)
 	}
 	if len(l.tries) != maxLogins {
 		t.Errorf("%d are remembered", len(l.tries))
 	}
-	if l.begin("172.16.0.1:1", 0) {
-		t.Error("a new address has tries of its own")
+	if !l.begin("172.17.0.1:1", 0) {
+		t.Error("a new address is locked out")
 	}
-	l.now = func() time.Time { return noon.Add(mostTries * tryEvery) }
-	if !l.begin("172.16.0.1:1", 0) || len(l.tries) != 1 {
-		t.Errorf("nothing was forgotten: %d", len(l.tries))
+	for i := range guessers {
+		if l.begin(guesser(i), 0) {
+			t.Errorf("guesser %d is forgotten", i)
+		}
 	}
 }
 
@@ -365,6 +374,34 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 	}
 }
 
+// A body that nobody reads is not waited for: who announces one and does not send it keeps no
+// connection busy.
+func TestBodiesThatNobodyReads(t *testing.T) {
+	for name, auth := range map[string]Auth{"open": {}, "with users": everyone} {
+		s, err := Listen(Config{Listen: "127.0.0.1:0", Metrics: http.NotFoundHandler(), Auth: auth})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		for _, head := range []string{"POST /x", "GET /healthz", "GET /metrics", "PUT /healthz"} {
+			conn, err := net.Dial("tcp", s.Address())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.SetDeadline(time.Now().Add(requestTimeout / 2))
+			_, _ = io.WriteString(conn, head+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
+			if text, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 ") {
+				t.Errorf("%s, %s: %q, %v", name, head, text, err)
+			}
+			_ = conn.Close()
+		}
+		stop()
+		<-ended
+	}
+}
+
 type fakeConn struct {
 	net.Conn
 	from   string
@@ -406,6 +443,26 @@ func TestConnections(t *testing.T) {
 	}
 	if f := open("192.0.2.20:1"); !f.closed {
 		t.Error("all are busy, and one more was let in")
+	}
+	for i := range maxOfOne { // one address takes the place of some
+		c.changed(other, http.StateClosed)
+		for conn, h := range c.all {
+			if h.from != origin("192.0.2.30:1") {
+				c.changed(conn, http.StateClosed)
+				break
+			}
+		}
+		c.changed(open(fmt.Sprintf("192.0.2.30:%d", i+1)), http.StateActive)
+	}
+	for i := range maxOfOne - 2 { // and others get places of it, until it has as many
+		f := open(fmt.Sprintf("192.0.2.31:%d", i+1))
+		c.changed(f, http.StateActive)
+		if f.closed != (c.from[origin("192.0.2.30:1")] < c.from[origin("192.0.2.31:1")]) && i < maxOfOne/2-1 {
+			t.Fatalf("%d of a crowd, %d: closed: %v", c.from[origin("192.0.2.30:1")], c.from[origin("192.0.2.31:1")], f.closed)
+		}
+	}
+	if crowd := c.from[origin("192.0.2.30:1")]; crowd < maxOfOne/2-1 || crowd > maxOfOne/2+1 || len(c.all) > maxConnections {
+		t.Errorf("the crowd has %d of %d", crowd, len(c.all))
 	}
 	for conn := range c.all {
 		c.changed(conn, http.StateClosed)

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -15,8 +14,6 @@ type logins struct {
 
 	mu    sync.Mutex
 	tries map[login]*tries // at most maxLogins
-	// others are the tries of all who found no place in the table.
-	others tries
 }
 
 // login is who tries to be whom.
@@ -29,11 +26,13 @@ type login struct {
 const (
 	mostTries = 10
 	tryEvery  = 10 * time.Second
-	maxLogins = 4096
+	maxLogins = 16384
+	// lookedAt is of how many one is chosen that gives way to a new address.
+	lookedAt = 64
 )
 
 func newLogins(now func() time.Time) *logins {
-	return &logins{now: now, tries: map[login]*tries{}, others: tries{left: mostTries, at: now()}}
+	return &logins{now: now, tries: map[login]*tries{}}
 }
 
 // begin takes a try; false: there is none left.
@@ -55,7 +54,8 @@ func (l *logins) begin(remote string, user int) bool {
 func (l *logins) succeeded(remote string, user int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.of(remote, user).left++
+	t := l.of(remote, user)
+	t.left = min(t.left+1, mostTries)
 }
 
 func (l *logins) of(remote string, user int) *tries {
@@ -63,15 +63,29 @@ func (l *logins) of(remote string, user int) *tries {
 	if t := l.tries[which]; t != nil {
 		return t
 	}
-	if len(l.tries) >= maxLogins { // those go that have all their tries again
-		maps.DeleteFunc(l.tries, func(_ login, t *tries) bool { return now.Sub(t.at) >= mostTries*tryEvery })
-	}
 	if len(l.tries) >= maxLogins {
-		return &l.others
+		l.forgetOne()
 	}
 	t := &tries{left: mostTries, at: now}
 	l.tries[which] = t
 	return t
+}
+
+// forgetOne makes room for a new address, which must not be refused because others guess. Of some
+// it forgets the one that has most tries left, and of these the oldest.
+func (l *logins) forgetOne() {
+	var chosen login
+	var best *tries
+	n := 0
+	for which, t := range l.tries { // in no order
+		if best == nil || t.left > best.left || t.left == best.left && t.at.Before(best.at) {
+			chosen, best = which, t
+		}
+		if n++; n == lookedAt {
+			break
+		}
+	}
+	delete(l.tries, chosen)
 }
 
 // tries are those that are left, and since when.
