@@ -374,7 +374,7 @@ func TestAnOAuthServerThatRedirects(t *testing.T) {
 		server := httptest.NewServer(http.RedirectHandler(other.URL, status))
 		t.Cleanup(server.Close)
 		for _, o := range []OAuth{{SecretNow: &secret.Source{Value: "hunter2"}}, {AssertionNow: &secret.Source{Value: "hunter2"}}} {
-			o.ClientID, o.TokenURL = "outbox-cdc", server.URL
+			o.ClientID, o.TokenURL = "outbox-cdc", server.URL+"?key=hunter2"
 			conf, err := Config{Cluster: "main", Brokers: []string{"127.0.0.1:1"}, SASL: &SASL{Mechanism: MechanismOAuthBearer, OAuth: o}}.Sarama()
 			if err != nil {
 				t.Fatal(err)

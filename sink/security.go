@@ -6,6 +6,7 @@ import (
 	"crypto/sha512"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -292,6 +293,9 @@ func (p *oauthProvider) fetch(ctx context.Context) (*oauth2.Token, error) {
 	if err != nil {
 		if proof != nil {
 			proof.Refused()
+		}
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err // its text has the address with its parameters
 		}
 		return nil, fmt.Errorf("fetching an OAuth token: %w", err)
 	}

@@ -161,7 +161,7 @@ func sinkConfig(c *config.Cluster, s *config.Stream, log zerolog.Logger) sink.Co
 		out.SASL = &sink.SASL{
 			Mechanism: l.Mechanism, Username: l.Username, PasswordNow: l.Password.Reader(), Region: l.Region,
 			OAuth: sink.OAuth{
-				TokenNow: l.Token.Reader(), TokenURL: l.TokenURL, ClientID: l.ClientID, SecretNow: l.ClientSecret.Reader(), AssertionNow: l.ClientAssertion.Reader(),
+				TokenNow: l.Token.Reader(), TokenURL: string(l.TokenURL), ClientID: l.ClientID, SecretNow: l.ClientSecret.Reader(), AssertionNow: l.ClientAssertion.Reader(),
 				Scopes: l.Scopes, Extensions: l.Extensions,
 			},
 		}

@@ -173,6 +173,8 @@ func (b *binder) bindStruct(to reflect.Value, n ast.Node, path string) {
 		b.at[at] = p.at
 		field, tags, ok := fieldByKey(to, p.key)
 		switch {
+		case !ok && to.Type() == reflect.TypeFor[Credential](): // which may be the secret itself
+			b.complain(path, "has a key that is unknown", "write one of "+strings.Join(keysOf(to.Type()), ", ")+", or the text itself")
 		case !ok:
 			b.complain(at, "unknown key "+strconv.Quote(p.key), meant(p.key, keysOf(to.Type())))
 		case given[p.key]:
@@ -309,6 +311,10 @@ func (b *binder) bindScalar(to reflect.Value, n ast.Node, path string, tags refl
 			b.complain(path, err.Error(), "")
 		}
 		to.Set(reflect.ValueOf(Template{t}))
+		return
+	}
+	if to.Type() == typeSecret && slices.ContainsFunc(parts, part.isNone) { // its words are part of the secret
+		b.complain(path, "has a ${…} that is no reference", "write ${env:NAME}, ${file:PATH}, or $${ for the text ${")
 		return
 	}
 	text, err := b.around.text(parts)

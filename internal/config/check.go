@@ -169,9 +169,13 @@ func checkSASL(b *binder, s *SASL, at string) {
 			b.complain(path, "is not used by "+way, "remove it, or choose the mechanism that needs it")
 		}
 	}
-	u, err := url.Parse(s.TokenURL)
-	if s.TokenURL != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http") {
-		b.complain(at+".token_url", fmt.Sprintf("%q is not an address", s.TokenURL), "write it like https://login.example.com/oauth2/token")
+	u, err := url.Parse(string(s.TokenURL))
+	switch {
+	case s.TokenURL == "":
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
+		b.complain(at+".token_url", "is not an address", "write it like https://login.example.com/oauth2/token")
+	case u.User != nil:
+		b.complain(at+".token_url", "has a user or a password", "write the address alone, and client_id and client_secret next to it")
 	}
 }
 
@@ -334,6 +338,12 @@ func parseDSN(b *binder, dsn Secret, at string) *pgconn.Config {
 			b.complain(at, "has the parameter "+name+", which PostgreSQL does not know", "did you mean "+meant+"?")
 			return nil
 		}
+	}
+	if hosts := append([]*pgconn.FallbackConfig{{Host: c.Host}}, c.Fallbacks...); slices.ContainsFunc(hosts, func(f *pgconn.FallbackConfig) bool {
+		return !strings.HasPrefix(f.Host, "/") && strings.ContainsAny(f.Host, "@?#%")
+	}) {
+		b.complain(at, "has no host, but part of a password, where the host is to be", "percent-encode special characters of the password (/ is %2F, @ is %40)")
+		return nil
 	}
 	if c.Database == "" {
 		b.complain(at, "names no database", "add it, as in postgres://user@host:5432/database")

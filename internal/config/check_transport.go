@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -31,12 +32,25 @@ func checkPassword(b *binder, p *Postgres, dsn Secret, c *pgconn.Config, given *
 
 // inDSN says whether the connection string itself has a password.
 func inDSN(dsn Secret) bool {
-	text := dsn.Reveal()
-	if u, err := url.Parse(text); err == nil && u.User != nil {
-		_, has := u.User.Password()
-		return has
+	if u, err := url.Parse(dsn.Reveal()); err == nil && u.User != nil {
+		if _, has := u.User.Password(); has {
+			return true
+		}
 	}
-	return strings.Contains(text, "password=") || strings.Contains(text, "password =")
+	return dsnParameter(dsn, "password") != "" || dsnParameter(dsn, "sslpassword") != ""
+}
+
+// dsnParameter is a parameter of a connection string of either kind; empty: it has none.
+func dsnParameter(dsn Secret, name string) string {
+	text := dsn.Reveal()
+	if u, err := url.Parse(text); err == nil && u.Scheme != "" {
+		return u.Query().Get(name)
+	}
+	found := regexp.MustCompile(`(?:^|\s)` + name + `\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(\S+))`).FindStringSubmatch(text)
+	if found == nil {
+		return ""
+	}
+	return found[1] + found[2]
 }
 
 func checkKafkaPlaintext(b *binder, c *Cluster, at string) {
@@ -44,7 +58,7 @@ func checkKafkaPlaintext(b *binder, c *Cluster, at string) {
 		return
 	}
 	const hint = "; or write allow_plaintext: true for this cluster"
-	if u, err := url.Parse(c.SASL.TokenURL); err == nil && u.Scheme == "http" && !transport.Loopback(u.Hostname()) {
+	if u, err := url.Parse(string(c.SASL.TokenURL)); err == nil && u.Scheme == "http" && !transport.Loopback(u.Hostname()) {
 		b.complain(at+".sasl.token_url", fmt.Sprintf("the client's secret would go to %s in plain text", u.Host), "write https://"+hint)
 	}
 	if c.TLS != nil {
@@ -64,6 +78,11 @@ func (b *binder) exposedSecrets(cfg *Config) []string {
 	for _, c := range cfg.Kafka.Clusters {
 		if c.TLS != nil {
 			files = append(files, string(c.TLS.KeyFile))
+		}
+	}
+	for _, s := range cfg.Streams {
+		for _, dsn := range []Secret{s.Postgres.DSN, s.Postgres.ReplicationDSN} {
+			files = append(files, dsnParameter(dsn, "sslkey"), dsnParameter(dsn, "passfile"))
 		}
 	}
 	if cfg.HTTP.TLS != nil {

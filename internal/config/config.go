@@ -8,6 +8,7 @@ package config
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -117,7 +118,7 @@ type SASL struct {
 	// account token. Of the other keys only extensions goes with it.
 	Token *Credential `yaml:"token"`
 	// TokenURL issues tokens for OAUTHBEARER (OAuth 2.0 client credentials).
-	TokenURL string `yaml:"token_url"`
+	TokenURL Address `yaml:"token_url"`
 	// ClientID is for OAUTHBEARER.
 	ClientID string `yaml:"client_id"`
 	// ClientSecret is for OAUTHBEARER.
@@ -129,10 +130,34 @@ type SASL struct {
 	Scopes []string `yaml:"scopes"`
 	// Extensions are sent with the token (KIP-342); Confluent Cloud wants logicalCluster and
 	// identityPoolId.
-	Extensions map[string]string `yaml:"extensions"`
+	Extensions Extensions `yaml:"extensions"`
 	// Region of AWS, for AWS_MSK_IAM. Credentials come from the environment, as the AWS tools
 	// find them.
 	Region string `yaml:"region"`
+}
+
+// Address is a URL whose parameters may be secrets, and are not shown.
+type Address string
+
+// MarshalYAML prints it up to them.
+func (a Address) MarshalYAML() (any, error) {
+	shown, parameters, _ := strings.Cut(string(a), "?")
+	if parameters != "" {
+		shown += "?" + redacted
+	}
+	return shown, nil
+}
+
+// Extensions are SASL extensions. A value may be a secret, and is not shown.
+type Extensions map[string]string
+
+// MarshalYAML prints the names.
+func (e Extensions) MarshalYAML() (any, error) {
+	shown := map[string]string{}
+	for name := range e {
+		shown[name] = redacted
+	}
+	return shown, nil
 }
 
 // Stream is one database, its slot and its outbox tables.

@@ -73,6 +73,11 @@ func reference(inner string) part {
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
+// isNone says that the part is written like a reference outside of templates, and is none.
+func (p part) isNone() bool {
+	return p.kind == partColumn || p.kind == partEnv && !variableName.MatchString(p.text)
+}
+
 // surroundings are what a configuration file may refer to.
 type surroundings struct {
 	folder string // of the configuration file

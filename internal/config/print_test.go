@@ -55,6 +55,49 @@ streams:
 	}
 }
 
+// What may hold a secret is not printed: parameters of an address, values of extensions.
+func TestWhatMayBeASecretIsNotPrinted(t *testing.T) {
+	c, err := Parse([]byte(`
+kafka:
+  clusters:
+    main:
+      brokers: ["k:9092"]
+      tls: {}
+      sasl: {mechanism: OAUTHBEARER, client_id: c, client_secret: hunter2, token_url: "https://login/token?key=hunter2", extensions: {logicalCluster: hunter2}}
+streams:
+  - name: orders
+    postgres: {dsn: "postgres://cdc@localhost/orders"}
+    tables: [{table: public.outbox, profile: native}]
+`), "x.yaml", ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := c.InForce(c.Streams[0])
+	if err != nil || strings.Contains(text, "hunter2") || !strings.Contains(text, "logicalCluster: ") || !strings.Contains(text, "https://login/token?") {
+		t.Error(text, err)
+	}
+	if got := c.Kafka.Clusters["main"].SASL; got.Extensions["logicalCluster"] != "hunter2" || got.TokenURL != "https://login/token?key=hunter2" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Secrets of a connection string are found in every spelling.
+func TestSecretsOfConnectionStrings(t *testing.T) {
+	for dsn, want := range map[string]bool{
+		"postgres://u:p@h/db": true, "postgres://u@h/db": false, "postgres://u@h/db?password=p": true, "postgres://u@h/db?sslmode=require&sslpassword=p": true,
+		"host=h password=p": true, "host=h  password = 'p q'": true, "password='p\\'q' host=h": true, "host=h dbname=d": false, "host=h application_name=nopassword": false,
+	} {
+		if got := inDSN(Secret{dsn}); got != want {
+			t.Errorf("%s: %v", dsn, got)
+		}
+	}
+	for dsn, want := range map[string]string{"postgres://u@h/db?sslkey=/a%20b": "/a b", "host=h sslkey = '/a b'": "/a b", "sslkey=/a host=h": "/a", "host=h": ""} {
+		if got := dsnParameter(Secret{dsn}, "sslkey"); got != want {
+			t.Errorf("%s: %q", dsn, got)
+		}
+	}
+}
+
 // The hash tells of different configurations, and nothing of secrets.
 func TestHash(t *testing.T) {
 	hash := func(password, host, rows string) string {

@@ -3,6 +3,7 @@ package secret
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 )
 
 // Exposed says who else may read a file with a secret, or nothing. The rule is
@@ -23,6 +24,10 @@ func Exposed(path string) string {
 		return fmt.Sprintf("%s has mode %04o: its group may read it; chmod 0600", path, mode)
 	case owner != 0 && owner != os.Geteuid():
 		return fmt.Sprintf("%s belongs to another user (%d), who may read and change it; chown it", path, owner)
+	}
+	folder := filepath.Dir(path)
+	if info, err := os.Stat(folder); err == nil && info.Mode()&0o002 != 0 && info.Mode()&os.ModeSticky == 0 {
+		return fmt.Sprintf("%s is in a folder with mode %04o: everybody on this machine may replace it; chmod o-w %s", path, info.Mode().Perm(), folder)
 	}
 	return ""
 }

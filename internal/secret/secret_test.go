@@ -1,6 +1,7 @@
 package secret
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -134,6 +135,14 @@ func TestExposed(t *testing.T) {
 		}
 		if got := Exposed(path); (got != "") != want {
 			t.Errorf("%04o: %q", mode, got)
+		}
+	}
+	for mode, want := range map[os.FileMode]bool{0o755: false, 0o775: false, 0o757: true, 0o777 | os.ModeSticky: false} {
+		if err := errors.Join(os.Chmod(path, 0o600), os.Chmod(filepath.Dir(path), mode)); err != nil {
+			t.Fatal(err)
+		}
+		if got := Exposed(path); (got != "") != want {
+			t.Errorf("in a folder of %v: %q", mode, got)
 		}
 	}
 	if os.Geteuid() != 0 {
