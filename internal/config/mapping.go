@@ -140,7 +140,7 @@ type TopicSpec struct {
 	Template Template `yaml:"template"`
 	// Allow lists the topics that rows may name by column or template: names, and beginnings
 	// with a star, such as orders.*. Other rows fail by themselves. Left out: all but those
-	// that begin with two underscores, which must always be allowed here.
+	// that begin with two underscores, which must always be allowed here by their full names.
 	Allow []string `yaml:"allow"`
 }
 

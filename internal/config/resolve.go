@@ -286,6 +286,9 @@ func (r *resolver) allowedTopics() []string {
 		if pattern == "" || len(beginning) > 249 || !topicText.MatchString(beginning) {
 			r.complain(fmt.Sprintf("topic.allow[%d]", i), fmt.Sprintf("%q is neither a topic nor the beginning of one", pattern), "write a name such as orders, or its beginning and a star, such as orders.*")
 		}
+		if beginning != pattern && strings.HasPrefix(beginning, "__") {
+			r.complain(fmt.Sprintf("topic.allow[%d]", i), fmt.Sprintf("%q would allow topics of Kafka and of tools around it", pattern), "write the whole name of each topic that begins with two underscores")
+		}
 	}
 	if s.Allow != nil && len(s.Allow) == 0 {
 		r.complain("topic.allow", "is empty, so no row could be published", "list the topics that rows may name, or leave it out")

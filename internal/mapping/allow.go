@@ -1,6 +1,7 @@
 package mapping
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -10,16 +11,14 @@ import (
 type topicList struct {
 	names      map[string]struct{}
 	beginnings []string
-	hidden     bool // names that begin with two underscores are no different
 }
 
 // hiddenTopic begins the names of topics that belong to Kafka and to tools around
-// it. A row may name one only where the configuration does.
+// it. A row may name one only where the configuration does, in full.
 const hiddenTopic = "__"
 
 func newTopicList(t *outbox.Table) *topicList {
 	l := &topicList{names: map[string]struct{}{}}
-	l.hidden = strings.HasPrefix(t.Mapping.Topic.Literals[0], hiddenTopic)
 	for _, pattern := range t.Mapping.TopicAllow {
 		if beginning, ok := strings.CutSuffix(pattern, "*"); ok {
 			l.beginnings = append(l.beginnings, beginning)
@@ -34,12 +33,8 @@ func newTopicList(t *outbox.Table) *topicList {
 }
 
 func (l *topicList) has(topic string) bool {
-	hidden := !l.hidden && strings.HasPrefix(topic, hiddenTopic)
-	for _, b := range l.beginnings {
-		if strings.HasPrefix(topic, b) && (!hidden || strings.HasPrefix(b, hiddenTopic)) {
-			return true
-		}
+	if _, named := l.names[topic]; named || strings.HasPrefix(topic, hiddenTopic) {
+		return named
 	}
-	_, named := l.names[topic]
-	return named
+	return slices.ContainsFunc(l.beginnings, func(b string) bool { return strings.HasPrefix(topic, b) })
 }

@@ -17,9 +17,10 @@ func TestAllowedTopics(t *testing.T) {
 		{column, []string{"*"}, []string{"orders", "_"}, []string{"__x"}},
 		{column, []string{"_*"}, []string{"_a"}, []string{"__x", "a"}},
 		{column, []string{"*", "__a"}, []string{"orders", "__a"}, []string{"__ab"}},
-		{column, []string{"__a*"}, []string{"__a", "__ab"}, []string{"__b", "a"}},
-		{column, []string{"__*"}, []string{"__a"}, []string{"a"}},
-		{[]string{"__own.", ""}, nil, []string{"__own.a"}, nil},
+		{column, []string{"__a*"}, nil, []string{"__a", "__ab", "__b", "a"}},
+		{column, []string{"__*"}, nil, []string{"__a", "__consumer_offsets", "a"}},
+		{[]string{"__own.", ""}, nil, nil, []string{"__own.a"}},
+		{[]string{"__own.", ""}, []string{"__own.a"}, []string{"__own.a"}, []string{"__own.b"}},
 	} {
 		l := newTopicList(&outbox.Table{Mapping: outbox.Mapping{Topic: outbox.Template{Literals: c.literals}, TopicAllow: c.allow}})
 		for _, topic := range c.yes {

@@ -262,7 +262,7 @@ func TestForbiddenTopicsWithoutEnd(t *testing.T) {
 // configuration allows rows to name it.
 func TestKafkasOwnTopics(t *testing.T) {
 	w := newWorld(t)
-	maps.Copy(w.table, fields{"topic": fields{"column": "topic", "allow": []any{"*", "__*"}}})
+	maps.Copy(w.table, fields{"topic": fields{"column": "topic", "allow": []any{"*", "__consumer_offsets", "__transaction_state"}}})
 	const own = "__consumer_offsets"
 	w.groups()
 	before := w.ends(own)
