@@ -147,6 +147,8 @@ type producerIDJob struct {
 	keepAlive *place
 	// request, if set, is all there is to do; see transactor.
 	request *exactlyonce.Request
+	// leaders of the partitions of an Ends, as far as the machine knows them.
+	leaders map[place]string
 }
 
 type fenceTarget struct {

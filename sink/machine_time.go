@@ -134,6 +134,9 @@ func (m *machine) next() time.Time {
 	if m.tx != nil && len(m.tx.giving) > 0 {
 		sooner(m.tx.progress.Add(stuckAfter))
 	}
+	if m.tx != nil && m.tx.once != nil && m.tx.once.Lacking(m.led) {
+		sooner(m.tx.revisitAt)
+	}
 	if m.verdict != unusable {
 		if since, err := m.trouble(); err != nil {
 			sooner(since.Add(m.cfg.outageAfter))

@@ -30,6 +30,7 @@ type transactor struct {
 	back map[*outbox.Row]error
 	// given is when the transaction got its rows, progress when anything of it was answered.
 	given, progress time.Time
+	revisitAt       time.Time
 }
 
 // answered is what a request of the exactlyonce.Machine led to.
@@ -37,6 +38,7 @@ type answered struct {
 	request *exactlyonce.Request
 	answer  exactlyonce.Answer
 	refused map[place]sarama.KError // of an Add: why
+	missing map[place]error         // of an Ends: why there is none
 }
 
 // ended is a transaction's end, and how long after its rows were there.
@@ -86,11 +88,14 @@ func (m *machine) journalTrouble(err error) {
 
 // beginTransactions begins to lead: first it is found out what was published before.
 func (m *machine) beginTransactions() {
-	var known []exactlyonce.Partition
+	var known, dark []exactlyonce.Partition
 	for _, t := range m.topics {
 		for _, q := range t.queues {
-			if q.leader != "" && t.state == topicReady {
+			switch {
+			case q.leader != "" && t.state == topicReady:
 				known = append(known, q.ref())
+			case t.state == topicReady:
+				dark = append(dark, q.ref())
 			}
 		}
 	}
@@ -102,7 +107,7 @@ func (m *machine) beginTransactions() {
 		Journal: m.tx.journal.queues[0].ref(), MaxRows: m.tx.cfg.MaxRows, BatchRows: m.cfg.limits.rows,
 		BatchBytes: func(topic string) int { return m.limits(m.topics[topic]).bytes },
 		UnitRows:   unitRows, UnitBytes: most, PageBytes: pageBytes,
-	}, m.tx.cfg.Tally.Head, known)
+	}, m.tx.cfg.Tally.Head, known, dark...)
 	m.goOn(nil)
 }
 
@@ -350,8 +355,52 @@ func (m *machine) wasAnswered(a answered) {
 			m.wait(q, fmt.Errorf("topic %s, partition %d: %w", p.topic, p.partition, code), backoffMax)
 		}
 	}
+	if a.request.Marker { // their rows wait
+		for p, err := range a.missing {
+			if q := m.queueOf(p); q != nil {
+				m.wait(q, err, backoffMax)
+			}
+		}
+	}
 	m.tx.once.Answer(a.request, a.answer)
 	m.goOn(nil)
+}
+
+// leadersOf are the leaders of partitions whose ends are asked for.
+func (m *machine) leadersOf(r *exactlyonce.Request) map[place]string {
+	if r.Kind != exactlyonce.Ends {
+		return nil
+	}
+	leaders := map[place]string{}
+	for _, p := range r.Partitions {
+		q := m.queueOf(place{p.Topic, p.Number})
+		if m.isJournal(p.Topic) {
+			q = m.tx.journal.queues[0]
+		}
+		if q != nil {
+			leaders[place{p.Topic, p.Number}] = q.leader
+		}
+	}
+	return leaders
+}
+
+// revisitEvery is how often partitions are sealed that were left out of seals, when they have a leader.
+const revisitEvery = 5 * time.Second
+
+// revisit ends what earlier transactions have left open in partitions that had no leader then.
+func (m *machine) revisit() {
+	if m.now.Before(m.tx.revisitAt) {
+		return
+	}
+	m.tx.revisitAt = m.now.Add(revisitEvery)
+	m.tx.once.Revisit(m.led)
+	m.goOn(nil)
+}
+
+// led says that a partition has a leader.
+func (m *machine) led(p exactlyonce.Partition) bool {
+	q := m.queueOf(place{p.Topic, p.Number})
+	return q != nil && q.leader != ""
 }
 
 func (m *machine) tickTransactions() {
@@ -368,5 +417,6 @@ func (m *machine) tickTransactions() {
 		m.tx.once.KeepAlive()
 		m.goOn(nil)
 	}
+	m.revisit()
 	m.give()
 }

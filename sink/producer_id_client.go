@@ -58,15 +58,18 @@ type producerIDClient struct {
 	fencing bool
 	timeout time.Duration // of transactions
 	coord   *sarama.Broker
+	leads   map[string]*sarama.Broker // connections to partitions' leaders, for ends
 }
 
 // run obtains an identity and then does jobs until ctx ends or the identity
 // is lost for good.
 func (pc *producerIDClient) run(ctx context.Context) {
 	defer pc.closeCoordinator()
+	defer pc.closeLeaders()
 	defer pc.metadata.close()
 	pc.timeout = transactionTimeout
 	pc.id, pc.fencing = nobody, pc.sink.cfg.TransactionalID != ""
+	pc.leads = map[string]*sarama.Broker{}
 	if tx := pc.sink.cfg.Transactions; tx != nil { // begins when it is asked to
 		pc.timeout = tx.Timeout
 	} else {
@@ -174,7 +177,7 @@ func (pc *producerIDClient) do(ctx context.Context, job *producerIDJob) error {
 	case job.keepAlive != nil:
 		return pc.keepAlive(ctx, *job.keepAlive)
 	case job.request != nil:
-		return pc.transact(ctx, job.request)
+		return pc.transact(ctx, job)
 	}
 	res := producerIDResult{tails: map[place]int64{}, refused: map[place]sarama.KError{}}
 	if err := pc.seal(ctx, job, &res); err != nil {
@@ -278,17 +281,24 @@ func (pc *producerIDClient) keepAlive(ctx context.Context, p place) error {
 // ---- requests to the coordinator ----
 
 // init asks for an epoch of its own: above held, or above anybody's for nobody.
-func (pc *producerIDClient) init(held identity) error {
+func (pc *producerIDClient) init(held identity) error { return pc.initFor(held, nobody) }
+
+// initFor asks for an epoch in which the end of another's commit is brought about, or of nobody's.
+func (pc *producerIDClient) initFor(held, of identity) error {
 	c, err := pc.coordinator()
 	if err != nil {
 		return err
 	}
 	res, err := c.InitProducerID(&sarama.InitProducerIDRequest{
-		Version: 4, TransactionalID: &pc.sink.cfg.TransactionalID, TransactionTimeout: pc.timeout,
+		Version: 4, TransactionalID: &pc.sink.cfg.TransactionalID, TransactionTimeout: pc.timeoutOf(of),
 		ProducerID: held.pid, ProducerEpoch: held.epoch,
 	})
 	if err != nil {
 		return pc.lost(c, err)
+	}
+	if of != nobody && res.Err == sarama.ErrInvalidTransactionTimeout {
+		return fmt.Errorf("InitProducerId for transactional id %s, to bring about the missing end of a transaction: brokers need a transaction.max.timeout.ms of at least %d (%w)",
+			pc.sink.cfg.TransactionalID, MostRepairTimeout.Milliseconds(), res.Err)
 	}
 	if err := pc.classify("InitProducerId", res.Err); err != nil {
 		return err

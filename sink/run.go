@@ -191,7 +191,7 @@ func (d *driver) carryOut(w work) {
 		d.jobs.Put(w.job)
 	}
 	for _, r := range w.requests {
-		d.jobs.Put(&producerIDJob{request: r})
+		d.jobs.Put(&producerIDJob{request: r, leaders: d.m.leadersOf(r)})
 	}
 	for _, e := range w.ends {
 		if o := d.sink.cfg.Observer; o != nil {

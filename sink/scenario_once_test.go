@@ -402,7 +402,7 @@ func TestWhatALeadershipAsks(t *testing.T) {
 	for _, r := range s.asked {
 		kinds = append(kinds, requestKinds[r.Kind])
 	}
-	if got := strings.Join(kinds, " "); got != "init add abort init read" {
+	if got := strings.Join(kinds, " "); got != "last init add abort init ends read" {
 		t.Error(got)
 	}
 	m := newMachine("main", s.m.cfg, nil)

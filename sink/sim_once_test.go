@@ -91,8 +91,14 @@ func (w *sim) coordinate(r *exactlyonce.Request, a *answered) {
 	as := identity{r.As.PID, r.As.Epoch}
 	a.answer.Class = exactlyonce.OK
 	switch {
+	case r.Kind == exactlyonce.Read && r.Until == exactlyonce.Nobody, r.Kind == exactlyonce.Ends: // markers are package exactlyonce's to lose
 	case r.Kind == exactlyonce.Read:
 		w.read(r, a)
+	case r.Kind == exactlyonce.Last:
+		a.answer.Identity, a.answer.Of = exactlyonce.Identity{PID: w.id.pid, Epoch: w.id.epoch}, exactlyonce.Identity{PID: w.id.pid, Epoch: w.id.epoch}
+		if a.answer.Outcome = exactlyonce.Committed; w.ongoing {
+			a.answer.Outcome = exactlyonce.Running
+		}
 	case r.Kind == exactlyonce.Init && as != nobody && w.ongoing:
 		w.fail("it fences itself")
 	case r.Kind == exactlyonce.Init && (as == nobody || as == w.id || as.epoch == w.id.epoch-1):

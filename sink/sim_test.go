@@ -426,7 +426,7 @@ func (w *sim) pass(d time.Duration) {
 
 // requestKinds are for stories.
 var requestKinds = map[exactlyonce.Kind]string{
-	exactlyonce.Init: "init", exactlyonce.Add: "add", exactlyonce.Commit: "commit", exactlyonce.Abort: "abort", exactlyonce.Read: "read",
+	exactlyonce.Init: "init", exactlyonce.Add: "add", exactlyonce.Commit: "commit", exactlyonce.Abort: "abort", exactlyonce.Read: "read", exactlyonce.Last: "last", exactlyonce.Ends: "ends",
 }
 
 // scopeOf is a scope that a row may be withdrawn by.

@@ -15,16 +15,23 @@ import (
 // This file is the producerIDClient where delivery is exactly once: it asks what an
 // exactlyonce.Machine wants to know, each request once, and has no opinion of its own.
 
-func (pc *producerIDClient) transact(ctx context.Context, r *exactlyonce.Request) error {
+func (pc *producerIDClient) transact(ctx context.Context, job *producerIDJob) error {
+	r := job.request
 	if wait.Sleep(ctx, again(r.Try)) != nil {
 		return context.Canceled
 	}
 	out := answered{request: r, refused: map[place]sarama.KError{}}
-	err := pc.carryOut(ctx, r, &out)
+	err := pc.carryOut(ctx, job, &out)
 	if out.answer.Class == 0 {
 		out.answer.Class = classOf(r.Kind, err)
 	}
-	if err != nil && out.answer.Class != exactlyonce.Ended { // that is an answer: there is nothing to end any more
+	switch {
+	case err == nil, out.answer.Class == exactlyonce.Ended: // that is an answer: there is nothing to end any more
+	case r.Kind == exactlyonce.Ends:
+		if r.Try >= describeAfter { // before, markers may be on their way
+			pc.events.Put(event{trouble: err})
+		}
+	default:
 		pc.events.Put(event{trouble: err})
 		pc.closeCoordinatorOn(err)
 	}
@@ -41,14 +48,15 @@ func again(try int) time.Duration {
 }
 
 // carryOut fills the answer where its class does not say all.
-func (pc *producerIDClient) carryOut(ctx context.Context, r *exactlyonce.Request, out *answered) (err error) {
+func (pc *producerIDClient) carryOut(ctx context.Context, job *producerIDJob, out *answered) (err error) {
+	r := job.request
 	as := identity{r.As.PID, r.As.Epoch}
 	if r.Kind != exactlyonce.Init {
 		pc.id = as
 	}
 	switch r.Kind {
 	case exactlyonce.Init:
-		if err = pc.init(as); err == nil {
+		if err = pc.initFor(as, identity{r.Of.PID, r.Of.Epoch}); err == nil {
 			out.answer.Identity = exactlyonce.Identity{PID: pc.id.pid, Epoch: pc.id.epoch}
 			pc.sink.fencing.Store(int32(FencingOn))
 		}
@@ -56,6 +64,10 @@ func (pc *producerIDClient) carryOut(ctx context.Context, r *exactlyonce.Request
 		err = pc.addAll(r.Partitions, out)
 	case exactlyonce.Abort, exactlyonce.Commit:
 		err = pc.endTxn(r.Kind == exactlyonce.Commit)
+	case exactlyonce.Last:
+		err = pc.last(&out.answer)
+	case exactlyonce.Ends:
+		err = pc.ends(ctx, r, job.leaders, out)
 	case exactlyonce.Read:
 		out.answer, err = pc.readJournal(ctx, r)
 		if errors.Is(err, exactlyonce.ErrJournal) {
@@ -111,9 +123,19 @@ func (pc *producerIDClient) readJournal(ctx context.Context, r *exactlyonce.Requ
 		return answer, err
 	}
 	defer func() { _ = b.Close() }()
-	reader, progress := exactlyonce.NewReader(r), time.Now()
+	reader, progress, end := exactlyonce.NewReader(r), time.Now(), int64(-1)
+	if reader.ToTheEnd() { // a leader that does not know its end yet says so
+		ends := map[place]int64{}
+		if err := listOffsets(b.Broker, []place{at}, sarama.OffsetNewest, ends); err != nil {
+			return answer, fmt.Errorf("finding the end of the journal, topic %s: %w", at.topic, err)
+		}
+		end = ends[at]
+	}
 	waitForEnd := 10 * pc.sink.cfg.OutageAfter
 	for ctx.Err() == nil {
+		if reader.ToTheEnd() && reader.Next() >= end {
+			return reader.Last(), nil
+		}
 		block, err := b.fetch(at, reader.Next())
 		switch {
 		case errors.Is(err, sarama.ErrOffsetOutOfRange):

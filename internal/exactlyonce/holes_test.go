@@ -662,3 +662,145 @@ func TestAbortedRowsGoFirst(t *testing.T) {
 	s.remove(commit)
 	s.end()
 }
+
+// ---- ends that a coordinator gives up ----
+
+// lostEnd has a partition lose its leader between the acknowledgement of c1 and the end of its transaction.
+func lostEnd(t *testing.T, at Partition) (s *stage, p *proc) {
+	t.Helper()
+	s = newStage(t)
+	s.kafka.drops = true
+	p = s.running()
+	s.insert("a", 0, true)
+	s.next(Commit)
+	s.kafka.log(at).down = true
+	return s, p
+}
+
+// committed goes on until the coordinator says that the transaction is over.
+func (s *stage) committed() {
+	s.t.Helper()
+	s.until("committed", func() bool { return s.kafka.coord.state == completeCommit })
+}
+
+func (s *stage) isOpen(at Partition) bool {
+	return slices.ContainsFunc(s.kafka.log(at).entries, func(e *entry) bool { return e.open })
+}
+
+func TestD1LostCommit(t *testing.T) {
+	at := Partition{"t", 0}
+	s, p := lostEnd(t, at)
+	m := p.m
+	s.committed()
+	for range 100 {
+		s.do(s.progress()[0])
+	}
+	s.expect(s.isOpen(at) && s.db.rows[0].status == pending, "it was marked without its end")
+	s.kafka.log(at).down = false
+	s.until("marked", func() bool { return s.db.rows[0].status == sent })
+	s.expect(s.count("c1") == 1 && p.m == m, "not published once, by the same leader")
+	s.end()
+}
+
+func TestD1LostCommitOfTheJournal(t *testing.T) {
+	s, _ := lostEnd(t, journalAt)
+	s.committed()
+	s.insert("b", 1, true)
+	for range 100 {
+		s.do(s.progress()[0])
+	}
+	s.expect(s.isOpen(journalAt) && s.count("c2") == 0 && s.db.rows[0].status == pending, "it goes on without the journal")
+	s.end()
+	s.expect(s.count("c1") == 1 && s.count("c2") == 1, "not published once")
+}
+
+// The rows of an aborted transaction wait until its end is there; others go on.
+func TestD2LostAbort(t *testing.T) {
+	at := Partition{"t", 0}
+	s := newStage(t)
+	s.kafka.drops = true
+	p := s.running()
+	s.insert("a", 0, true)
+	batch := s.next(Produce)
+	s.do(action{batch.what(), func() { s.handle(batch) }})
+	s.kafka.log(at).down = true
+	p.m.GiveUp()
+	p.take()
+	s.insert("b", 1, true)
+	s.until("the other row is marked", func() bool { return s.db.rows[1].status == sent })
+	s.expect(s.isOpen(at) && s.count("c1") == 0, "the abort was not lost")
+	s.end()
+	s.expect(s.count("c1") == 1, "not published once")
+}
+
+func TestD3LostCommitThenKilled(t *testing.T) {
+	for _, at := range []Partition{{"t", 0}, journalAt} {
+		s, p := lostEnd(t, at)
+		s.committed()
+		s.kill(p)
+		s.kafka.log(at).down = false
+		s.end()
+		s.expect(s.count("c1") == 1, "not published once")
+	}
+}
+
+// The first of two leaders dies before the partition is back.
+func TestD3KilledTwice(t *testing.T) {
+	at := Partition{"t", 0}
+	s, p := lostEnd(t, at)
+	s.committed()
+	s.kill(p)
+	p = s.start()
+	s.until("it waits", func() bool { return p.m != nil && p.m.seal.step == sealLook && p.m.seal.owned })
+	s.kill(p)
+	s.kafka.log(at).down = false
+	s.end()
+	s.expect(s.count("c1") == 1, "not published once")
+}
+
+func TestD3LostCommitInAPartitionNotKnown(t *testing.T) {
+	at := Partition{"t", 0}
+	s, p := lostEnd(t, at)
+	s.committed()
+	s.knownParts = 0
+	s.kill(p)
+	s.kafka.log(at).down = false
+	s.end()
+	s.expect(s.count("c1") == 1, "not published once")
+}
+
+func TestD3KilledInTheRepair(t *testing.T) {
+	at := Partition{"t", 0}
+	s, p := lostEnd(t, at)
+	s.committed()
+	s.kill(p)
+	s.kafka.log(at).down = false
+	p = s.start()
+	s.next(Commit) // the repair is open
+	s.kill(p)
+	s.running()
+	s.end()
+	s.expect(!s.kafka.cut && s.count("c1") == 1, "not published once")
+}
+
+// A partition whose abort was lost does not hold consumers up for ever, if no row follows there.
+func TestD4LostAbortIsMadeUpFor(t *testing.T) {
+	at := Partition{"t", 0}
+	s := newStage(t)
+	s.kafka.drops = true
+	p := s.running()
+	s.insert("a", 0, true)
+	batch := s.next(Produce)
+	s.do(action{batch.what(), func() { s.handle(batch) }})
+	s.kafka.log(at).down = true
+	s.db.rows = nil // deleted
+	p.m.GiveUp()
+	p.take()
+	s.kill(p)
+	s.running()
+	s.rest()
+	s.expect(s.isOpen(at), "the abort was not lost")
+	s.kafka.log(at).down = false
+	s.rest()
+	s.expect(!s.isOpen(at), "it holds consumers up")
+}

@@ -3,6 +3,8 @@ package exactlyonce
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // Identity is a producer id and its epoch.
@@ -45,11 +47,29 @@ type Reader struct {
 	units []Placed
 	from  int64
 	next  int64
+	of    Identity // of reading to the end: whose transaction is meant
+	undid bool     // its last marker is an abort
 }
 
 // NewReader returns a Reader for a request: from an offset until the abort marker of an identity.
 func NewReader(r *Request) *Reader {
-	return &Reader{from: r.From, until: r.Until, most: r.Most, open: map[int64][]Placed{}, next: r.From}
+	return &Reader{from: r.From, until: r.Until, of: r.Of, most: r.Most, open: map[int64][]Placed{}, next: r.From}
+}
+
+// ToTheEnd says that no marker is waited for: the log is read up to its end, for the last transaction.
+func (r *Reader) ToTheEnd() bool { return r.until == Nobody }
+
+// Last has the units of the last transaction that was committed, and of what is open; or it says that
+// another one of its epoch was aborted after all.
+func (r *Reader) Last() Answer {
+	if r.undid {
+		return Answer{Class: OK, Outcome: Undone}
+	}
+	units := r.units
+	for _, pid := range slices.Sorted(maps.Keys(r.open)) {
+		units = append(units, r.open[pid]...)
+	}
+	return Answer{Class: OK, Units: units}
 }
 
 // Next is the offset to fetch from.
@@ -69,10 +89,16 @@ func (r *Reader) Feed(b *LogBatch) (done bool, err error) {
 		return false, nil
 	}
 	r.next = end
+	if b.Control != Data && b.By == r.of {
+		r.undid = b.Control == AbortMarker
+	}
 	switch {
 	case !b.Transactional:
 		return false, fmt.Errorf("journal, offset %d: %w", b.Offset, ErrForeign)
 	case b.Control == CommitMarker:
+		if r.ToTheEnd() && len(r.open[b.By.PID]) > 0 {
+			r.units = nil
+		}
 		for _, u := range r.open[b.By.PID] {
 			r.units = append(r.units, u)
 			if u.Offset > r.from { // the first one is known: there has to be one behind it

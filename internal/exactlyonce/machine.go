@@ -1,6 +1,7 @@
 package exactlyonce
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -46,14 +47,16 @@ type Record struct {
 // Kind is what a Request asks.
 type Kind uint8
 
-// The requests. All but Produce and Read go to the transaction coordinator, one at a time.
+// The requests. All but Produce, Read and Ends go to the transaction coordinator, one at a time.
 const (
 	Init    Kind = iota + 1 // InitProducerId
 	Add                     // AddPartitionsToTxn
 	Commit                  // EndTxn
 	Abort                   // EndTxn
 	Produce                 // one batch of one partition
-	Read                    // the journal, From an offset Until a marker
+	Read                    // the journal, From an offset Until a marker; Until Nobody: for the last transaction
+	Last                    // how the last transaction ended: DescribeTransactions
+	Ends                    // whether its end is in the logs of partitions: ListOffsets, DescribeProducers
 )
 
 // Request is to be sent, and answered by Machine.Answer. A request that was not
@@ -61,7 +64,10 @@ const (
 type Request struct {
 	Kind       Kind
 	As         Identity    // of Init: the identity held, or Nobody
-	Partitions []Partition // of Add
+	Partitions []Partition // of Add and Ends
+	Of         Identity    // of Ends: whose transaction; of Init: whose commit is brought about, or Nobody
+	Behind     []int64     // of Ends: the last record in each partition, or -1; nil: not known
+	Marker     bool        // of Ends: a marker of Of has to be there, not only nothing open of it
 	Batch      *Batch      // of Produce
 	From       int64       // of Read
 	Until      Identity    // of Read
@@ -72,7 +78,11 @@ type Request struct {
 // Answer is what became of a Request.
 type Answer struct {
 	Class    Class
-	Identity Identity    // of Init
+	Identity Identity    // of Init; of Last: the current one
+	Outcome  Outcome     // of Last
+	Of       Identity    // of Last: whose transaction was committed
+	Open     []Partition // of Ends: the end is not there
+	Unknown  []Partition // of Ends: nobody leads them, or nobody answers
 	Refused  []Partition // of Add: these cannot be added, and none was
 	Bad      []int       // of Produce: the refused records, where the broker names them
 	Offset   int64       // of Produce: of the first record
@@ -80,6 +90,17 @@ type Answer struct {
 	More     bool        // of Read: there are more before the marker
 	Err      error       // of Read: the journal cannot be used
 }
+
+// Outcome is what became of the last transaction of a transactional id.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Undone    Outcome = iota + 1 // aborted, or there was none
+	Running                      // it is open
+	Committed                    // as Of; a partition may lack the end
+	Repairing                    // what brings about a missing end is open
+)
 
 // Ready is what is to be done now.
 type Ready struct {
@@ -133,6 +154,7 @@ const (
 	adding                  // partitions are being added
 	producing               // batches are on their way
 	committing              // the commit is on its way
+	proving                 // it is decided; its end has to be in each partition
 )
 
 // Machine decides for one stream and cluster. Inputs are methods; what they lead to is
@@ -144,11 +166,13 @@ type Machine struct {
 	id    Identity
 	last  Placed             // the last unit that is known to be committed
 	seal  seal               // while sealing
-	sound map[Partition]bool // no batch of an older epoch can land there any more
-	seqs  map[Partition]int32
-	asked *Request // of the coordinator or the journal, outstanding
-	tx    *transaction
-	queue []*Record // in order of publishing, not in a transaction yet
+	sound map[Partition]bool // no batch of an older epoch can land there any more, and nothing is open
+	// lacking are those where a seal's marker is not, so that consumers may wait there.
+	lacking map[Partition]bool
+	seqs    map[Partition]int32
+	asked   *Request // of the coordinator or the journal, outstanding
+	tx      *transaction
+	queue   []*Record // in order of publishing, not in a transaction yet
 	// blocked are keys of refused rows, until they are released.
 	blocked map[string]bool
 	doubts  int  // since a transaction was committed
@@ -157,11 +181,14 @@ type Machine struct {
 }
 
 // New returns a Machine that begins to lead: it seals the partitions known, and reads
-// the journal from the tally's head.
-func New(cfg Config, head Placed, known []Partition) *Machine {
-	m := &Machine{cfg: cfg, last: head, id: Nobody, sound: map[Partition]bool{}, blocked: map[string]bool{}}
-	m.beginSeal(sealInit, known)
+// the journal from the tally's head. dark are those that exist and have no leader.
+func New(cfg Config, head Placed, known []Partition, dark ...Partition) *Machine {
+	m := &Machine{cfg: cfg, last: head, id: Nobody, sound: map[Partition]bool{}, lacking: map[Partition]bool{}, blocked: map[string]bool{}}
+	m.beginSeal(sealLast, known)
 	m.seal.leads = true
+	for _, p := range dark {
+		m.lacking[p] = true
+	}
 	return m
 }
 
@@ -217,6 +244,28 @@ func (m *Machine) KeepAlive() {
 	}
 }
 
+// Lacking says that one of these partitions has no end of what an earlier epoch began. Then Revisit seals it.
+func (m *Machine) Lacking(these func(Partition) bool) bool { return len(m.lackingOf(these)) > 0 }
+
+// Revisit seals partitions that were left out of seals.
+func (m *Machine) Revisit(these func(Partition) bool) {
+	if out := m.lackingOf(these); m.state == idle && len(out) > 0 {
+		m.beginSeal(sealInit, out)
+	}
+}
+
+func (m *Machine) lackingOf(these func(Partition) bool) (out []Partition) {
+	for p := range m.lacking {
+		if these(p) {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, func(a, b Partition) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Number, b.Number))
+	})
+	return out
+}
+
 // GiveUp ends a transaction that has been open for too long: a partition without leader
 // would otherwise hold up consumers of the others.
 func (m *Machine) GiveUp() {
@@ -241,11 +290,13 @@ func (m *Machine) Answer(r *Request, a Answer) {
 	case m.state == committing:
 		m.asked = nil
 		m.committed(a)
+	case m.state == proving:
+		m.asked = nil
+		m.proved(r, a)
 	}
 }
 
 func (m *Machine) ask(r *Request) {
-	r.As = m.id
 	m.asked = r
 	m.ready.Requests = append(m.ready.Requests, r)
 }

@@ -12,79 +12,137 @@ import "slices"
 //	sealAdd      the partitions, and the journal, in a transaction without records
 //	sealEnd      EndTxn(abort): its marker raises the epoch in each partition, so that
 //	             delayed batches of older ones are refused there
-//	sealConfirm  InitProducerId is answered with something else than 51 only when every
-//	             marker is written; and requests of the seal, repeated or delayed, are
-//	             refused from now on
+//	sealConfirm  InitProducerId is answered with something else than 51 only when no
+//	             marker is waited for; and requests of the seal, repeated or delayed, are
+//	             refused from now on. A try without an answer may come late, be taken for a
+//	             repeated one, and have the coordinator forget how a transaction ended: after
+//	             it, once more.
+//	sealProve    the marker is there: a coordinator may have given it up (KAFKA-20734).
+//	             A partition without it is not sound, and gets no record.
 //	sealRead     the journal, up to our own marker
 //
 // Until the last step nothing but the epoch has changed, so each step is repeated until
-// it is answered.
+// it is answered. The abort must not end what was committed, in a partition where a commit's
+// marker was given up. So, where a commit may have come before, machine_repair.go comes first.
 type seal struct {
 	step    step
 	leads   bool // the begin of a leadership
 	targets []Partition
 	marker  Identity // of the abort marker
 	more    bool     // the journal was not read to the end
+	silent  bool     // a try of sealConfirm had no answer
+	repair
 }
 
 type step uint8
 
 const (
 	sealAbort step = iota
+	sealLast
+	sealEpoch
+	sealPast
+	sealLook
+	sealFix
+	sealCommit
 	sealInit
 	sealAdd
 	sealEnd
 	sealConfirm
+	sealProve
 	sealRead
 )
 
 func (m *Machine) beginSeal(from step, targets []Partition) {
 	m.state = sealing
-	m.seal = seal{step: from, targets: append([]Partition{m.cfg.Journal}, targets...)}
+	targets = append([]Partition{m.cfg.Journal}, targets...)
+	m.seal = seal{step: from, targets: targets, repair: repair{look: slices.Clone(targets), as: m.id}}
+	for _, p := range targets {
+		delete(m.sound, p)
+		delete(m.lacking, p)
+	}
 	m.askStep(m.doubts)
 }
 
 func (m *Machine) askStep(try int) {
-	r := &Request{Try: try}
+	r := &Request{Try: try, As: m.id}
 	switch m.seal.step {
-	case sealAbort, sealEnd:
+	case sealAbort:
+		r.Kind, r.As = Abort, m.seal.as
+	case sealEnd:
 		r.Kind = Abort
 	case sealInit, sealConfirm:
-		r.Kind = Init
+		r.Kind, r.Of = Init, Nobody
 	case sealAdd:
 		r.Kind, r.Partitions = Add, m.seal.targets
+	case sealProve:
+		r.Kind, r.Partitions, r.Of, r.Marker = Ends, m.seal.targets, m.seal.marker, true
 	case sealRead:
 		r.Kind, r.From, r.Until = Read, m.last.Offset, m.seal.marker
 		if m.seal.leads { // else it can only be our last transaction
 			r.Most = m.cfg.PageBytes
 		}
+	default:
+		m.askRepair(r)
 	}
 	m.ask(r)
+}
+
+// goTo goes on with another step.
+func (m *Machine) goTo(next step, try int) {
+	m.seal.step = next
+	m.askStep(try)
 }
 
 // sealed takes the answer to a step.
 func (m *Machine) sealed(r *Request, a Answer) {
 	switch {
+	case m.seal.step < sealInit:
+		m.repaired(r, a)
 	case a.Class == Superseded:
 		m.stop(ErrSuperseded)
 	case a.Err != nil:
 		m.stop(a.Err)
+	case m.seal.step == sealInit && a.Class == Busy && m.seal.leads:
+		m.goTo(sealLast, r.Try+1) // a transaction was there after all
 	case m.seal.step == sealAdd && a.Class == Refused:
 		// The coordinator refuses all for one, so those that cannot be added are dropped. They are not
 		// sound: before rows go there, another seal tries them again. Without the journal nothing can be done.
-		m.seal.targets = slices.DeleteFunc(m.seal.targets, func(p Partition) bool {
-			return p != m.cfg.Journal && slices.Contains(a.Refused, p)
-		})
-		m.withdraw(func(r *Record) bool { return slices.Contains(a.Refused, r.At) })
+		m.drop(a.Refused)
 		m.askStep(r.Try + 1)
 	case m.seal.step == sealEnd && a.Class == Ended:
-		m.seal.step = sealInit // our transaction is not there: from the beginning
-		m.askStep(r.Try + 1)
-	case a.Class == Ended && m.seal.step == sealAbort: // nothing to abort: the transaction was committed, or never began
-		m.stepped(a)
+		m.goTo(sealInit, r.Try+1) // our transaction is not there: from the beginning
+	case m.seal.step == sealProve && a.Class != OK:
+		m.unproven(r, a)
 	case a.Class != OK:
+		m.seal.silent = m.seal.silent || a.Class == Silence && m.seal.step == sealConfirm
 		m.askStep(r.Try + 1)
 	default:
+		m.stepped(a)
+	}
+}
+
+// drop leaves partitions out of the seal, but the journal.
+func (m *Machine) drop(these []Partition) {
+	m.seal.targets = slices.DeleteFunc(slices.Clone(m.seal.targets), func(p Partition) bool {
+		return p != m.cfg.Journal && slices.Contains(these, p)
+	})
+	m.withdraw(func(r *Record) bool { return slices.Contains(these, r.At) })
+}
+
+// unproven asks again for markers. Partitions without them are not sound; the journal cannot be
+// left out, since it is read up to its marker.
+func (m *Machine) unproven(r *Request, a Answer) {
+	switch {
+	case r.Try < triesForEnds || len(a.Open)+len(a.Unknown) == 0 || slices.Contains(a.Unknown, m.cfg.Journal):
+		m.askStep(r.Try + 1)
+	case slices.Contains(a.Open, m.cfg.Journal):
+		m.goTo(sealInit, r.Try+1)
+	default:
+		without := slices.Concat(a.Open, a.Unknown)
+		for _, p := range without {
+			m.lacking[p] = true
+		}
+		m.drop(without)
 		m.stepped(a)
 	}
 }
@@ -96,7 +154,12 @@ func (m *Machine) stepped(a Answer) {
 		m.adopt(a.Identity)
 		m.seal.marker = m.id
 	case sealConfirm:
-		m.adopt(a.Identity)
+		if m.adopt(a.Identity); m.seal.silent {
+			m.seal.silent = false
+			m.askStep(0)
+			return
+		}
+	case sealProve:
 		for _, p := range m.seal.targets {
 			m.sound[p] = true
 		}

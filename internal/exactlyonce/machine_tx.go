@@ -27,6 +27,7 @@ type portion struct {
 	inFlight *Request
 	most     int // rows of a batch, halved by refusals
 	acked    []*Record
+	last     int64 // offset of the last record, or -1
 }
 
 // Batch is sent unchanged until its outcome is known.
@@ -62,7 +63,7 @@ func (m *Machine) begin() {
 	}
 	m.queue = m.queue[n:]
 	m.tx, m.state = tx, adding
-	m.ask(&Request{Kind: Add, Partitions: append(tx.partitions(), m.cfg.Journal)})
+	m.ask(&Request{Kind: Add, As: m.id, Partitions: append(tx.partitions(), m.cfg.Journal)})
 }
 
 func (tx *transaction) portion(at Partition, most int) *portion {
@@ -71,7 +72,7 @@ func (tx *transaction) portion(at Partition, most int) *portion {
 			return l
 		}
 	}
-	l := &portion{at: at, most: most}
+	l := &portion{at: at, most: most, last: -1}
 	tx.portions = append(tx.portions, l)
 	return l
 }
@@ -192,6 +193,9 @@ func (m *Machine) produced(r *Request, a Answer) {
 func (m *Machine) ack(l *portion, b *Batch, offset int64) {
 	l.inFlight = nil
 	m.seqs[l.at] += b.count()
+	if l.last = -1; offset >= 0 {
+		l.last = offset + int64(b.count()) - 1
+	}
 	l.acked = append(l.acked, b.Records...)
 	l.todo = l.todo[len(b.Records):]
 	for i, u := range b.Units {
@@ -255,7 +259,7 @@ func (m *Machine) next() {
 	}
 	if !m.tx.open() {
 		m.state = committing
-		m.ask(&Request{Kind: Commit})
+		m.ask(&Request{Kind: Commit, As: m.id})
 	}
 }
 
@@ -280,13 +284,23 @@ func (tx *transaction) name(number uint64, cfg Config) {
 	}
 	for _, table := range tables {
 		for left := rows[table]; len(left) > 0; {
-			n := fitting(left[:min(len(left), cfg.UnitRows)], cfg.UnitBytes, func(r *Record) int { return r.Name.size() })
+			var at Partition
+			n := fitting(left[:min(len(left), cfg.UnitRows)], cfg.UnitBytes, func(r *Record) int {
+				if r.At == at {
+					return r.Name.size()
+				}
+				at = r.At
+				return r.Name.size() + at.size()
+			})
 			part := left[:n:n]
 			left = left[n:]
 			number++
 			u := Unit{Number: number, Table: table}
 			for _, r := range part {
 				u.Names, u.UpTo = append(u.Names, r.Name), max(u.UpTo, r.Commit)
+				if last := len(u.Places) - 1; last < 0 || u.Places[last] != r.At { // portion by portion
+					u.Places = append(u.Places, r.At)
+				}
 			}
 			tx.units, tx.named = append(tx.units, u), append(tx.named, part)
 		}
@@ -310,7 +324,29 @@ func (m *Machine) committed(a Answer) {
 		m.doubt(causeOf(a.Class))
 		return
 	}
-	tx := m.tx
-	m.tx, m.state, m.doubts, m.careful = nil, idle, 0, false
-	m.deliver(tx, tx.placed)
+	m.state = proving
+	r := &Request{Kind: Ends, As: m.id, Of: m.id}
+	for _, l := range m.tx.portions {
+		r.Partitions, r.Behind = append(r.Partitions, l.at), append(r.Behind, l.last)
+	}
+	m.ask(r)
+}
+
+// triesForEnds is how often the ends of a transaction are asked for before they are taken for missing:
+// a quarter of a second.
+const triesForEnds = 8
+
+// proved takes whether the committed transaction's end is in each partition. A coordinator may say
+// that it is committed, and give up the end of a partition that nobody led for a moment.
+func (m *Machine) proved(r *Request, a Answer) {
+	switch {
+	case a.Class == OK:
+		tx := m.tx
+		m.tx, m.state, m.doubts, m.careful = nil, idle, 0, false
+		m.deliver(tx, tx.placed)
+	case len(a.Open) > 0 && r.Try >= triesForEnds:
+		m.beginSeal(sealLast, m.tx.partitions())
+	default:
+		m.again(r)
+	}
 }

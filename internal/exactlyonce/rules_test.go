@@ -34,18 +34,18 @@ var rules = []rule{
 		"the leadership ends, and begins again: only slower",
 	},
 	{
-		"noPlainAbort", "machine_seal.go", "\tswitch m.seal.step {\n\tcase sealInit:\n\t\tm.adopt",
-		"\tswitch m.seal.step {\n\tcase sealAbort:\n\t\tm.state = idle\n\t\tif err := m.settleDoubt(nil); err != nil {\n\t\t\tm.stop(err)\n\t\t}\n\t\treturn\n\tcase sealInit:\n\t\tm.adopt",
+		"noPlainAbort", "machine_repair.go", "\tcase s.step == sealAbort && a.Class == Ended,",
+		"\tcase s.step == sealAbort && (a.Class == Ended || a.Class == OK) && m.id != Nobody:\n\t\tm.state = idle\n\t\tif err := m.settleDoubt(nil); err != nil {\n\t\t\tm.stop(err)\n\t\t}\n\tcase s.step == sealAbort && a.Class == Ended,",
 		[]string{"TestA1DelayedAbortEndsNothing", "TestC6CommitThatIsRefusedMayHaveTakenEffect"},
 		"",
 	},
 	{
-		"epochBeforeMarker", "machine_seal.go", "\tm.seal.step++\n", "\tif m.seal.step == sealAbort {\n\t\tm.seal.marker = m.id\n\t\tm.seal.step++\n\t}\n\tm.seal.step++\n",
+		"epochBeforeMarker", "machine_repair.go", "\tdefault: // sealAbort, sealLook\n", "\tcase m.id != Nobody:\n\t\ts2 := &m.seal\n\t\ts2.marker = m.id\n\t\tm.goTo(sealAdd, 0)\n\tdefault:\n",
 		[]string{"TestB6DelayedBatchJoinsNothing"},
 		"",
 	},
 	{
-		"sealConfirms", "machine_seal.go", "\tm.seal.step++\n", "\tif m.seal.step == sealEnd {\n\t\tfor _, p := range m.seal.targets {\n\t\t\tm.sound[p] = true\n\t\t}\n\t\tm.seal.step++\n\t}\n\tm.seal.step++\n",
+		"sealConfirms", "machine_seal.go", "\tm.seal.step++\n", "\tif m.seal.step == sealEnd {\n\t\tm.seal.step++\n\t}\n\tm.seal.step++\n",
 		[]string{"TestA1DelayedAbortOfTheSealEndsNothing"},
 		"an Add and an abort of one seal, both late and both asked again, have to come between two batches of one transaction",
 	},
@@ -97,6 +97,23 @@ var rules = []rule{
 	{"namesWhatIsAcknowledged", "machine_tx.go", " || m.careful && m.tx.open() {", " {", []string{"TestRefusedRowThatIsNamed"}, ""},
 	{"staleAnswers", "machine.go", "\tcase r != m.asked:\n", "", nil, ""},
 	{"sequencesBeginAgain", "machine_seal.go", "{ m.id, m.seqs = id, map[Partition]int32{} }", "{\n\tm.id = id\n\tif m.seqs == nil {\n\t\tm.seqs = map[Partition]int32{}\n\t}\n}", nil, ""},
+
+	// Ends that a coordinator gives up.
+	{"provesCommits", "machine_tx.go", "\tcase a.Class == OK:\n\t\ttx := m.tx\n", "\tcase true:\n\t\ttx := m.tx\n", []string{"TestD1LostCommit", "TestD1LostCommitOfTheJournal"}, ""},
+	{"provesSeals", "machine_seal.go", "\tcase m.seal.step == sealProve && a.Class != OK:\n\t\tm.unproven(r, a)", "\tcase m.seal.step == sealProve:\n\t\tm.stepped(a)", []string{"TestD2LostAbort"}, ""},
+	{"looksBeforeItSeals", "machine_repair.go", "\tcase Committed:\n", "\tcase 99:\n", []string{"TestD1LostCommit", "TestD3LostCommitThenKilled"}, ""},
+	{
+		"saysWhatItRepairs", "machine_repair.go", "r.Kind, r.Of = Init, s.past", "r.Kind, r.Of = Init, Nobody", []string{"TestD3KilledTwice"},
+		"two kills around a partition that has no leader meanwhile are rare",
+	},
+	{
+		"looksWhereTheUnitsAre", "machine_repair.go", "\t\tplaces := u.Places\n", "\t\tvar places []Partition\n", []string{"TestD3LostCommitInAPartitionNotKnown"},
+		"rare",
+	},
+	{
+		"openOnesAreEnded", "machine_repair.go", "\tcase Repairing:\n\t\ts.past = a.Of\n\t\tm.goTo(sealCommit, r.Try)", "\tcase Repairing:\n\t\tm.goTo(sealInit, 0)",
+		[]string{"TestD3KilledInTheRepair"}, "the simulation leaves out what it did to a repair that was cut off",
+	},
 
 	// Order.
 	{"abortedGoFirst", "machine.go", "append(tx.remaining(), m.queue...)", "append(m.queue, tx.remaining()...)", []string{"TestAbortedRowsGoFirst"}, ""},

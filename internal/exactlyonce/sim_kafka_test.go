@@ -23,6 +23,7 @@ type coordinator struct {
 	state   coordState
 	parts   map[Partition]bool
 	markers []Partition // to be written
+	repairs int16       // the timeout names the epoch whose commit is brought about; -1: an ordinary one
 }
 
 type entry struct {
@@ -52,10 +53,12 @@ type kafka struct {
 	coord coordinator
 	logs  []*plog
 	alive bool // the coordinator answers
+	drops bool // it gives up the markers of partitions without leader (KAFKA-20734)
+	cut   bool // what brought a missing end about was aborted: docs/exactly-once.md says when
 }
 
 func newKafka(parts int) *kafka {
-	k := &kafka{coord: coordinator{pid: 7, epoch: 0, last: -1, parts: map[Partition]bool{}}, alive: true}
+	k := &kafka{coord: coordinator{pid: 7, epoch: 0, last: -1, repairs: -1, parts: map[Partition]bool{}}, alive: true}
 	k.logs = append(k.logs, &plog{at: journalAt, epoch: -1})
 	for i := range parts {
 		k.logs = append(k.logs, &plog{at: Partition{"t", int32(i)}, epoch: -1})
@@ -79,6 +82,10 @@ func (k *kafka) handle(w *world, r *Request) Answer {
 		return k.endTxn(r)
 	case Produce:
 		return k.produce(w, r.Batch)
+	case Last:
+		return k.lastOne()
+	case Ends:
+		return k.ends(w, r)
 	default:
 		return k.read(w, r)
 	}
@@ -102,17 +109,57 @@ func (k *kafka) init(r *Request) Answer {
 	case r.As.Epoch == c.epoch:
 		c.epoch, c.last = c.epoch+1, r.As.Epoch
 	case r.As.Epoch == c.last:
-		return Answer{Class: OK, Identity: Identity{c.pid, c.epoch}}
 	default:
 		return Answer{Class: Superseded}
 	}
-	c.state = empty
+	c.state, c.repairs = empty, r.Of.Epoch
 	return Answer{Class: OK, Identity: Identity{c.pid, c.epoch}}
+}
+
+// lastOne is DescribeTransactions.
+func (k *kafka) lastOne() Answer {
+	c := &k.coord
+	a := Answer{Class: OK, Outcome: Undone, Identity: Identity{c.pid, c.epoch}, Of: Identity{c.pid, c.epoch}}
+	if c.repairs >= 0 {
+		a.Of.Epoch = c.repairs
+	}
+	switch {
+	case c.state == prepareCommit || c.state == prepareAbort:
+		a.Class = Busy
+	case c.state == ongoing && c.repairs >= 0:
+		a.Outcome = Repairing
+	case c.state == ongoing:
+		a.Outcome = Running
+	case c.state == completeCommit || c.repairs >= 0:
+		a.Outcome = Committed
+	}
+	return a
+}
+
+// ends is DescribeProducers.
+func (k *kafka) ends(w *world, r *Request) (a Answer) {
+	for _, p := range r.Partitions {
+		l := k.log(p)
+		isOpen := slices.ContainsFunc(l.entries, func(e *entry) bool { return e.open })
+		switch {
+		case l.down:
+			a.Unknown = append(a.Unknown, p)
+		case r.Marker && (isOpen || l.epoch < r.Of.Epoch), !r.Marker && isOpen && l.epoch == r.Of.Epoch:
+			a.Open = append(a.Open, p)
+		}
+	}
+	if a.Class = OK; len(a.Open)+len(a.Unknown) > 0 && !w.off["proof"] {
+		a.Class = Again
+	}
+	return a
 }
 
 // fenceEpoch aborts what is open under a new epoch that nobody gets.
 func (k *kafka) fenceEpoch() {
 	c := &k.coord
+	for _, l := range k.logs {
+		k.cut = k.cut || c.repairs >= 0 && c.parts[l.at] && l.epoch == c.repairs && slices.ContainsFunc(l.entries, func(e *entry) bool { return e.open })
+	}
 	c.epoch, c.last = c.epoch+1, -1
 	k.prepare(prepareAbort)
 }
@@ -187,15 +234,22 @@ func (k *kafka) endTxn(r *Request) Answer {
 
 func classOf(kind Kind, code int16) Class { return Classify(kind, code, false) }
 
-// mark writes the next marker of the coordinator.
+// markable says whether mark does something.
+func (k *kafka) markable() bool {
+	return slices.ContainsFunc(k.coord.markers, func(p Partition) bool { return k.drops || !k.log(p).down })
+}
+
+// mark writes the next marker of the coordinator, or gives it up.
 func (k *kafka) mark() bool {
 	c := &k.coord
 	for i, at := range c.markers {
 		l := k.log(at)
-		if l.down {
+		switch {
+		case !l.down:
+			l.marker(Identity{c.pid, c.epoch}, c.state == prepareCommit)
+		case !k.drops:
 			continue
 		}
-		l.marker(Identity{c.pid, c.epoch}, c.state == prepareCommit)
 		c.markers = slices.Delete(c.markers, i, i+1)
 		k.complete()
 		return true
@@ -283,7 +337,7 @@ func (k *kafka) read(w *world, r *Request) Answer {
 	l := k.log(journalAt)
 	reader := NewReader(r)
 	entries, stale := l.entries, false
-	if w.stale > 0 || w.chance(8) {
+	if !reader.ToTheEnd() && (w.stale > 0 || w.chance(8)) {
 		entries, stale = entries[:len(entries)*2/3], true
 		w.stale = max(0, w.stale-1)
 	}
@@ -302,6 +356,9 @@ func (k *kafka) read(w *world, r *Request) Answer {
 		if done {
 			return reader.Answer()
 		}
+	}
+	if reader.ToTheEnd() {
+		return reader.Last()
 	}
 	if w.off["marker"] { // as if the end offset had been asked for
 		return reader.Answer()
@@ -329,10 +386,10 @@ func (k *kafka) published() map[string]int {
 	return out
 }
 
-// held says whether a transaction without end holds consumers up.
-func (k *kafka) held() bool {
+// held says whether a transaction without end holds consumers up, but where.
+func (k *kafka) held(but func(Partition) bool) bool {
 	for _, l := range k.logs {
-		if slices.ContainsFunc(l.entries, func(e *entry) bool { return e.open }) {
+		if !but(l.at) && slices.ContainsFunc(l.entries, func(e *entry) bool { return e.open }) {
 			return true
 		}
 	}

@@ -40,6 +40,7 @@ type proc struct {
 	unmarked []Delivery
 	asking   int // queries outstanding
 	early    []*Record
+	back     []*Record // of partitions that were not sound
 	// Of tables without state.
 	published Published
 	positions Positions
@@ -53,6 +54,9 @@ type opened struct {
 	running   map[string]bool // contents of rows that are not visible yet
 	position  int
 }
+
+// leads says that a partition has a leader.
+func (w *world) leads(at Partition) bool { return !w.kafka.log(at).down }
 
 // lead begins a leadership. What an earlier one knew is void.
 func (p *proc) lead() { p.leadOn(p.w.db) }
@@ -96,8 +100,11 @@ func (p *proc) take() {
 			p.refused(r)
 		}
 		for _, r := range out.Withdrawn {
+			if p.w.late[r.Key] = true; p.w.stateless { // they go back to the queue
+				p.back = append(p.back, r)
+				continue
+			}
 			delete(p.inFlight, string(r.Row.Value))
-			p.w.late[r.Key] = true
 		}
 		for _, d := range out.Delivered {
 			p.delivered(d)
@@ -244,6 +251,13 @@ func (p *proc) work() []action {
 		}
 	}
 	add(len(p.unmarked) > 0, "marks", p.mark)
+	add(len(p.back) > 0 && p.m.Idle() && slices.ContainsFunc(p.back, func(r *Record) bool { return p.w.leads(r.At) }), "sends again", func() {
+		back := p.back
+		p.back = nil
+		p.m.Publish(back...)
+		p.take()
+	})
+	add(p.m.Idle() && p.m.Lacking(p.w.leads), "revisits", func() { p.m.Revisit(p.w.leads); p.take() })
 	add(p.reaches() && p.cursor < len(p.db.wal) && p.mayRead(), "reads the WAL", p.read)
 	add(p.reaches() && !p.w.stateless && p.cursor == len(p.db.wal) && len(p.sweepable()) > 0, "sweeps", p.sweep)
 	add(p.reaches() && len(p.left) > 0 && p.asking == 0 && !p.w.stateless && p.w.leftMoves(p), "marks what is left", p.markLeft)
@@ -355,7 +369,8 @@ func (p *proc) mark() {
 }
 
 func (p *proc) markLeft() {
-	p.query(p.w.markLeft(p.left, p.gone), func(a any) {
+	as := *p // it may lead again before that is carried out
+	p.query(p.w.markLeft(p.left, as.gone), func(a any) {
 		now, _ := a.([]Left)
 		p.left = now
 		p.index = indexOf(p.left)

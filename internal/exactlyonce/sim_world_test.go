@@ -132,7 +132,7 @@ func (m *message) what() string {
 	if m.req == nil {
 		return m.from.name + " query"
 	}
-	text := fmt.Sprintf("%s %s", m.from.name, []string{"?", "Init", "Add", "Commit", "Abort", "Produce", "Read"}[m.req.Kind])
+	text := fmt.Sprintf("%s %s", m.from.name, []string{"?", "Init", "Add", "Commit", "Abort", "Produce", "Read", "Last", "Ends"}[m.req.Kind])
 	if m.req.Batch != nil {
 		text += fmt.Sprintf(" %s/%d seq %d", m.req.Batch.At.Topic, m.req.Batch.At.Number, m.req.Batch.Seq)
 	}
@@ -231,7 +231,7 @@ func (w *world) remove(m *message) {
 // progress are the actions of a world without faults, the next one first.
 func (w *world) progress() []action {
 	var out []action
-	if len(w.kafka.coord.markers) > 0 && slices.ContainsFunc(w.kafka.coord.markers, func(p Partition) bool { return !w.kafka.log(p).down }) {
+	if w.kafka.markable() {
 		out = append(out, action{"marker", func() { w.kafka.mark(); w.dirty = true }})
 	}
 	for _, m := range w.net {
@@ -241,7 +241,7 @@ func (w *world) progress() []action {
 			out = append(out, action{"forgotten", func() { w.remove(m) }})
 		case m.handled:
 			out = append(out, action{"answer to " + m.what(), func() { w.deliver(m) }})
-		case m.lost && m.req != nil && m.req.Kind == Read:
+		case m.lost && m.req != nil && m.req.Kind >= Read:
 			out = append(out, action{"forgotten", func() { w.remove(m) }})
 		default:
 			out = append(out, action{m.what(), func() { w.handle(m) }})
@@ -444,7 +444,10 @@ func (w *world) settle() {
 		w.timeout()
 		w.run()
 	}
-	if w.violation == nil && !w.damaged {
+	if w.kafka.cut {
+		w.happened["repairs cut off"]++
+	}
+	if w.violation == nil && !w.damaged && !w.kafka.cut {
 		w.checkEnd()
 	}
 }
@@ -454,6 +457,9 @@ func (w *world) settle() {
 // check: nothing is there more often than it may be (E1), nothing is SENT that is not
 // there (E2, I2), no requeue is swallowed, and the rows of a key are in order (I3).
 func (w *world) check() {
+	if w.kafka.cut {
+		return
+	}
 	published := w.kafka.published()
 	for content, n := range published {
 		if allowed := 1 + w.requeued[content] + w.excused[content]; n > allowed {
@@ -517,7 +523,11 @@ func (w *world) checkEnd() {
 			w.fail("I1: %s was published %d times of %d", r.content, published[r.content], r.requeues+1)
 		}
 	}
-	if w.kafka.held() {
+	// A coordinator that gives ends up leaves them in partitions that no leader has heard of since.
+	unheard := func(p Partition) bool {
+		return w.kafka.drops && p.Number >= int32(w.knownParts) && w.leader != nil && !w.leader.m.sound[p]
+	}
+	if w.kafka.held(unheard) {
 		w.fail("E3: an open transaction holds consumers up")
 	}
 	if n := len(w.db.tally.Left); n > 0 {

@@ -44,6 +44,7 @@ func TestSimulation(t *testing.T) {
 // play is one random schedule.
 func play(seed uint64) *world {
 	w := newWorld(seed, 3)
+	w.kafka.drops = seed%2 == 0
 	w.knownParts = 1 + w.rng.IntN(3)
 	w.cfg.UnitRows, w.cfg.UnitBytes, w.cfg.PageBytes = 1+w.rng.IntN(2), 100+w.rng.IntN(200), 1+w.rng.IntN(400)
 	w.stateless = w.rng.IntN(4) == 0

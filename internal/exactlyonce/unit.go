@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"math"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
@@ -17,8 +18,10 @@ type Unit struct {
 	Number uint64
 	Table  string
 	// UpTo, of a table without state, is the last of the commits that its rows are of; else 0.
-	UpTo  outbox.LSN
-	Names []Name
+	UpTo outbox.LSN
+	// Places are the partitions that its rows are in. Units of earlier versions have none.
+	Places []Partition
+	Names  []Name
 }
 
 // Placed is a unit and its offset in the journal.
@@ -95,24 +98,24 @@ func nullable(h hash.Hash, b []byte) {
 	field(h, b)
 }
 
-// The first byte of an encoded unit: whether it says up to which commit its rows are.
+// The first byte of an encoded unit. Earlier versions of this program wrote the first one, and
+// the second where it says up to which commit its rows are; neither has places.
 const (
 	unitVersion = 1
 	unitOfLog   = 2
+	unitPlaced  = 3
 )
 
-// Append appends the unit as a journal record holds it:
-// version, number, table, of unitOfLog the commit, count, and of each name the id and the hash.
+// Append appends the unit as a journal record holds it: version, number, table, commit or 0, count and
+// places, count and of each name the id and the hash.
 func (u *Unit) Append(b []byte) []byte {
-	version := byte(unitVersion)
-	if u.UpTo > 0 {
-		version = unitOfLog
-	}
-	b = append(b, version)
+	b = append(b, unitPlaced)
 	b = binary.AppendUvarint(b, u.Number)
 	b = appendText(b, u.Table)
-	if u.UpTo > 0 {
-		b = binary.AppendUvarint(b, uint64(u.UpTo))
+	b = binary.AppendUvarint(b, uint64(u.UpTo))
+	b = binary.AppendUvarint(b, uint64(len(u.Places)))
+	for _, p := range u.Places {
+		b = binary.AppendUvarint(appendText(b, p.Topic), uint64(p.Number))
 	}
 	b = binary.AppendUvarint(b, uint64(len(u.Names)))
 	for i := range u.Names {
@@ -128,11 +131,16 @@ func (u Unit) size() int {
 	if u.UpTo > 0 {
 		n += binary.MaxVarintLen64
 	}
+	for _, p := range u.Places {
+		n += p.size()
+	}
 	for i := range u.Names {
 		n += u.Names[i].size()
 	}
 	return n
 }
+
+func (p Partition) size() int { return len(p.Topic) + 2 + binary.MaxVarintLen32 }
 
 func (n Name) size() int { return len(n.ID) + len(Hash{}) + 4 }
 
@@ -144,6 +152,7 @@ func appendText(b []byte, s string) []byte {
 var (
 	errShort   = errors.New("the record ends too early")
 	errLonger  = errors.New("the record goes on behind its last name")
+	errPlace   = errors.New("the record names a partition that can be none")
 	errVersion = errors.New("the record's version is not known: a later version of outbox-cdc may have written it")
 )
 
@@ -151,13 +160,16 @@ var (
 func ParseUnit(b []byte) (u Unit, err error) {
 	p := parser{b: b}
 	version := p.take(1)
-	if p.err == nil && version[0] != unitVersion && version[0] != unitOfLog {
+	if p.err == nil && (version[0] < unitVersion || version[0] > unitPlaced) {
 		return u, fmt.Errorf("%w (%d)", errVersion, version[0])
 	}
 	u.Number = p.uvarint()
 	u.Table = p.text()
-	if p.err == nil && version[0] == unitOfLog {
+	if p.err == nil && version[0] >= unitOfLog {
 		u.UpTo = outbox.LSN(p.uvarint())
+	}
+	if p.err == nil && version[0] >= unitPlaced {
+		u.Places = p.places()
 	}
 	n := p.uvarint()
 	if n > uint64(len(p.b))/(1+uint64(len(Hash{}))) {
@@ -201,6 +213,26 @@ func (p *parser) uvarint() uint64 {
 	}
 	p.b = p.b[size:]
 	return n
+}
+
+func (p *parser) places() []Partition {
+	n := p.uvarint()
+	switch {
+	case n > uint64(len(p.b))/2:
+		p.err = errShort // before memory for a count that somebody made up
+		return nil
+	case n == 0:
+		return nil
+	}
+	out := make([]Partition, n)
+	for i := range out {
+		out[i].Topic = p.text()
+		number := p.uvarint()
+		if out[i].Number = int32(number); number > math.MaxInt32 {
+			p.err = errPlace
+		}
+	}
+	return out
 }
 
 func (p *parser) text() string { return string(p.take(p.uvarint())) }

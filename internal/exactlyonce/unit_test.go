@@ -16,7 +16,7 @@ func example() Unit {
 }
 
 func TestUnitsComeBack(t *testing.T) {
-	for _, u := range []Unit{example(), {Number: 1, Names: []Name{}}, {Number: 1<<64 - 1, Names: []Name{{}}}, {Number: 1, Table: "t", UpTo: 1 << 63, Names: []Name{{}}}} {
+	for _, u := range []Unit{example(), {Number: 1, Names: []Name{}}, {Number: 1<<64 - 1, Names: []Name{{}}}, {Number: 1, Table: "t", UpTo: 1 << 63, Places: []Partition{{"t", 0}, {"", 1<<31 - 1}}, Names: []Name{{}}}} {
 		got, err := ParseUnit(u.Append(nil))
 		if err != nil || !reflect.DeepEqual(got, u) {
 			t.Errorf("%+v became %+v, %v", u, got, err)
@@ -35,12 +35,23 @@ func TestRecordsThatAreNoUnits(t *testing.T) {
 	if _, err := ParseUnit(append(whole, 0)); !errors.Is(err, errLonger) {
 		t.Error(err)
 	}
-	whole[0] = 3
+	whole[0] = 4
 	if _, err := ParseUnit(whole); !errors.Is(err, errVersion) {
 		t.Error(err)
 	}
 	if _, err := ParseUnit([]byte{1, 1, 0, 0xff, 0xff, 0xff, 0xff, 0x7f}); !errors.Is(err, errShort) {
 		t.Error("memory for names that are not there:", err)
+	}
+	if _, err := ParseUnit([]byte{3, 1, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x7f}); !errors.Is(err, errShort) {
+		t.Error("memory for partitions that are not there:", err)
+	}
+	if _, err := ParseUnit([]byte{3, 1, 0, 0, 1, 0, 0xff, 0xff, 0xff, 0xff, 0x7f, 0}); !errors.Is(err, errPlace) {
+		t.Error("a partition of any number:", err)
+	}
+	for _, old := range [][]byte{{1, 7, 1, 't', 0}, {2, 7, 1, 't', 9, 0}} { // of earlier versions
+		if u, err := ParseUnit(old); err != nil || u.Number != 7 || u.Table != "t" || len(u.Places)+len(u.Names) > 0 {
+			t.Errorf("%+v, %v", u, err)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/journal"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -43,8 +44,8 @@ var onceChecks = []check{
 	{
 		name: "transactions", once: true, judge: eachCluster(judgeTransactions),
 		looks:  "with `delivery: exactly_once`: `fencing: required`, brokers of Kafka 3.6 or later, `transaction.max.timeout.ms`, and the replication of Kafka's own transaction log as far as it may be read",
-		levels: "FAIL: older brokers, a shorter limit than `transaction.timeout`, or fencing that is not required. WARN: one replica of the transaction log, or one that suffices",
-		why:    "older brokers can be left with a transaction that nobody ends, behind which consumers see nothing; with a short limit they refuse to begin one",
+		levels: "FAIL: older brokers, a shorter limit than `transaction.timeout`, or fencing that is not required. WARN: a limit below eleven minutes; one replica of the transaction log, or one that suffices",
+		why:    "brokers of Kafka 4.3 and 4.4 can lose the end of a transaction, which is brought about in one with a timeout of up to eleven minutes; older brokers can be left with a transaction that nobody ends, behind which consumers see nothing; with a short limit they refuse to begin one",
 	},
 }
 
@@ -182,6 +183,9 @@ func judgeTransactions(j *judgment, c *ClusterFacts) {
 		j.fail(subject, "a broker is older than Kafka 3.6", "upgrade the brokers, or delivery: at_least_once")
 	case limit >= 0 && time.Duration(limit)*time.Millisecond < timeout:
 		j.fail(subject, fmt.Sprintf("transaction.max.timeout.ms is %d, and transaction.timeout %v", limit, timeout), fmt.Sprintf("transaction: {timeout: %dms}", limit), "or raise transaction.max.timeout.ms of the brokers")
+	case limit >= 0 && time.Duration(limit)*time.Millisecond < sink.MostRepairTimeout:
+		j.warn(subject, fmt.Sprintf("transaction.max.timeout.ms is %d: if a broker loses the end of a transaction (KAFKA-20734), it cannot be brought about, and the stream waits", limit),
+			fmt.Sprintf("transaction.max.timeout.ms=900000 of the brokers, which is the default; at least %d", sink.MostRepairTimeout.Milliseconds()))
 	case least >= 0 && (replicas < 2 || least < 2):
 		j.warn(subject, fmt.Sprintf("Kafka's transaction log has %s, of which %d suffice to acknowledge", count(int(replicas), "replica", "replicas"), least),
 			"transaction.state.log.replication.factor=3 and transaction.state.log.min.isr=2 of the brokers, before the topic __transaction_state is made; else reassign it")

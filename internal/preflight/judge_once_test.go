@@ -94,6 +94,7 @@ func TestJudgmentsOfExactlyOnce(t *testing.T) {
 		"not required":    {"transactions", Fail, func(f *Facts) { f.Kafka[0].RequireFencing = false }, []string{"fencing: required"}},
 		"no transactions": {"transactions", Fail, func(f *Facts) { f.Kafka[0].NoTransactions = "none" }, []string{"brokers with transactions"}},
 		"Kafka 3.5":       {"transactions", Fail, func(f *Facts) { f.Kafka[0].Verifies = false }, []string{"3.6"}},
+		"no room for a repair": {"transactions", Warn, broker(map[string]string{"transaction.max.timeout.ms": "60000"}), []string{"transaction.max.timeout.ms=900000"}},
 		"short limit":     {"transactions", Fail, broker(map[string]string{"transaction.max.timeout.ms": "20000"}), []string{"timeout: 20000ms"}},
 		"one log":         {"transactions", Warn, broker(map[string]string{"transaction.state.log.replication.factor": "1"}), []string{"1 replica"}},
 		"one must":        {"transactions", Warn, broker(map[string]string{"transaction.state.log.min.isr": "1"}), []string{"min.isr=2"}},

@@ -1,0 +1,355 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
+)
+
+// This file asks brokers what became of a transaction. A coordinator's word is not enough:
+// docs/exactly-once.md says why, under "Ends that Kafka loses".
+
+// repairTimeout is the least transaction timeout of an epoch in which the missing end of a commit is brought
+// about. Its milliseconds beyond that are the commit's epoch, which the next leader needs if we die.
+const repairTimeout = 10 * time.Minute
+
+// errIDNotFound says that a coordinator knows nothing of a transactional id; sarama has no name for it.
+const errIDNotFound sarama.KError = 105
+
+// MostRepairTimeout bounds transaction timeouts that mean a repair. Brokers have to allow it.
+const MostRepairTimeout = repairTimeout + (1<<15-1)*time.Millisecond
+
+// timeoutOf is the transaction timeout of a new epoch; of is whose commit is brought about in it, or nobody.
+func (pc *producerIDClient) timeoutOf(of identity) time.Duration {
+	switch {
+	case of != nobody:
+		return repairTimeout + time.Duration(of.epoch)*time.Millisecond
+	case pc.timeout >= repairTimeout && pc.timeout <= MostRepairTimeout:
+		return repairTimeout - time.Second
+	}
+	return pc.timeout
+}
+
+// last says how the last transaction of our transactional id ended.
+func (pc *producerIDClient) last(out *exactlyonce.Answer) error {
+	c, err := pc.coordinator()
+	if err != nil {
+		return err
+	}
+	res, err := c.DescribeTransactions(&sarama.DescribeTransactionsRequest{TransactionalIDs: []string{pc.sink.cfg.TransactionalID}})
+	if err != nil {
+		return pc.lost(c, err)
+	}
+	if len(res.TransactionStates) != 1 {
+		return fmt.Errorf("DescribeTransactions for transactional id %s: %w", pc.sink.cfg.TransactionalID, sarama.ErrIncompleteResponse)
+	}
+	state := &res.TransactionStates[0]
+	if state.ErrorCode == errIDNotFound {
+		out.Outcome, out.Identity = exactlyonce.Undone, exactlyonce.Nobody
+		return nil
+	}
+	if err := pc.classify("DescribeTransactions", state.ErrorCode); err != nil {
+		return err
+	}
+	return outcomeOf(state, out)
+}
+
+// outcomeOf reads the state that a coordinator tells.
+func outcomeOf(state *sarama.TransactionState, out *exactlyonce.Answer) error {
+	out.Identity = exactlyonce.Identity{PID: state.ProducerID, Epoch: state.ProducerEpoch}
+	out.Of = out.Identity
+	repairs := state.TransactionTimeout >= repairTimeout && state.TransactionTimeout <= MostRepairTimeout
+	if repairs {
+		out.Of.Epoch = int16((state.TransactionTimeout - repairTimeout) / time.Millisecond)
+	}
+	switch s := state.TransactionState; {
+	case s == sarama.TransactionStatePrepareCommit, s == sarama.TransactionStatePrepareAbort, s == sarama.TransactionStatePrepareEpochFence:
+		return inWords(sarama.ErrConcurrentTransactions)
+	case s == sarama.TransactionStateOngoing && repairs:
+		out.Outcome = exactlyonce.Repairing
+	case s == sarama.TransactionStateOngoing:
+		out.Outcome = exactlyonce.Running
+	case s == sarama.TransactionStateCompleteCommit, repairs:
+		out.Outcome = exactlyonce.Committed
+	default:
+		out.Outcome = exactlyonce.Undone
+	}
+	return nil
+}
+
+// end is what is to be known of a partition.
+type end struct {
+	place
+	behind int64 // offset of the last record, or -1
+	ended  bool
+	err    error // why it is not known; nil and not ended: the end is not there
+}
+
+// gone is after how many tries a topic that no broker knows is taken for deleted, with what was in it.
+const gone = 60
+
+// ends asks whether the end of a transaction is in the logs of partitions.
+func (pc *producerIDClient) ends(ctx context.Context, r *exactlyonce.Request, leaders map[place]string, out *answered) error {
+	all := make([]*end, len(r.Partitions))
+	for i, p := range r.Partitions {
+		all[i] = &end{place: place{p.Topic, p.Number}, behind: -1}
+		if len(r.Behind) > i {
+			all[i].behind = r.Behind[i]
+		}
+	}
+	if len(leaders) == 0 || r.Try >= describeAfter {
+		leaders = pc.leadersOf(ctx, all, r.Try)
+	}
+	byLeader := map[string][]*end{}
+	for _, e := range all {
+		if leader := leaders[e.place]; leader != "" && !e.ended {
+			byLeader[leader] = append(byLeader[leader], e)
+		} else if e.err == nil {
+			e.err = sarama.ErrLeaderNotAvailable
+		}
+	}
+	var asking sync.WaitGroup
+	for leader, these := range byLeader {
+		b, err := pc.leader(leader)
+		if err != nil {
+			fail(these, err)
+			continue
+		}
+		asking.Go(func() {
+			if err := endsAt(b, r, these); err != nil {
+				fail(these, pc.net.explain(leader, err))
+			}
+		})
+	}
+	asking.Wait()
+	return pc.judgeEnds(all, leaders, r, out)
+}
+
+// judgeEnds fills the answer.
+func (pc *producerIDClient) judgeEnds(all []*end, leaders map[place]string, r *exactlyonce.Request, out *answered) (err error) {
+	for i, e := range all {
+		switch {
+		case e.ended:
+			continue
+		case e.err != nil:
+			out.answer.Unknown = append(out.answer.Unknown, r.Partitions[i])
+			if code := sarama.KError(0); !errors.As(e.err, &code) { // the connection is of no use
+				pc.closeLeader(leaders[e.place])
+			}
+		default:
+			out.answer.Open = append(out.answer.Open, r.Partitions[i])
+			e.err = errNoEnd
+		}
+		e.err = fmt.Errorf("topic %s, partition %d: whether the last transaction has its end there is not known, or it is missing, and no row goes there before: %w", e.topic, e.partition, e.err)
+		if out.missing == nil {
+			out.missing = map[place]error{}
+		}
+		if out.missing[e.place] = e.err; err == nil {
+			err = e.err
+		}
+	}
+	out.answer.Class = exactlyonce.OK
+	if err != nil {
+		out.answer.Class = exactlyonce.Again
+	}
+	return err
+}
+
+var errNoEnd = errors.New("the marker is not there yet")
+
+func fail(these []*end, err error) {
+	for _, e := range these {
+		e.err = err
+	}
+}
+
+// leadersOf asks who leads the partitions. Of a topic that is gone for long nothing is left to end.
+func (pc *producerIDClient) leadersOf(ctx context.Context, all []*end, try int) map[place]string {
+	topics := map[string]bool{}
+	var names []string
+	for _, e := range all {
+		if !topics[e.topic] {
+			topics[e.topic] = true
+			names = append(names, e.topic)
+		}
+	}
+	infos, err := pc.metadata.ask(ctx, &metadataRequest{topics: names})
+	leaders := map[place]string{}
+	for _, e := range all {
+		info := infos[e.topic]
+		switch {
+		case err != nil:
+			e.err = err
+		case info.code == sarama.ErrUnknownTopicOrPartition, info.code == sarama.ErrNoError && int(e.partition) >= len(info.leaders):
+			e.err, e.ended = sarama.ErrUnknownTopicOrPartition, try >= gone
+		case int(e.partition) >= len(info.leaders):
+			e.err = info.code
+		default:
+			leaders[e.place] = info.leaders[e.partition]
+		}
+	}
+	return leaders
+}
+
+// leader is the connection to a partition's leader.
+func (pc *producerIDClient) leader(addr string) (*sarama.Broker, error) {
+	if b := pc.leads[addr]; b != nil {
+		return b, nil
+	}
+	b, err := pc.net.open(addr)
+	if err == nil {
+		pc.leads[addr] = b
+	}
+	return b, err
+}
+
+func (pc *producerIDClient) closeLeader(addr string) {
+	if b := pc.leads[addr]; b != nil {
+		_ = b.Close()
+		delete(pc.leads, addr)
+	}
+}
+
+func (pc *producerIDClient) closeLeaders() {
+	for addr := range pc.leads {
+		pc.closeLeader(addr)
+	}
+}
+
+// describeAfter is how often it is asked only for last stable offsets: markers take some milliseconds.
+const describeAfter = 3
+
+// endsAt asks one leader. A last stable offset behind the last record says that its transaction has
+// ended, and that the end is replicated; others' transactions can hold it up. Then our producer's
+// state is asked for.
+func endsAt(b *sarama.Broker, r *exactlyonce.Request, these []*end) error {
+	if len(r.Behind) > 0 {
+		stable, err := offsets(b, these, sarama.ReadCommitted)
+		if err != nil {
+			return err
+		}
+		for _, e := range these {
+			at, is := stable[e.place]
+			e.ended = is && e.behind >= 0 && at > e.behind
+		}
+		if r.Try < describeAfter {
+			return nil
+		}
+	}
+	return describeEnds(b, r, these)
+}
+
+// offsets are the ends of partition logs, for readers of an isolation level.
+func offsets(b *sarama.Broker, these []*end, level sarama.IsolationLevel) (map[place]int64, error) {
+	req := sarama.NewOffsetRequest(sarama.MaxVersion)
+	req.IsolationLevel = level
+	for _, e := range these {
+		req.AddBlock(e.topic, e.partition, sarama.OffsetNewest, 1)
+	}
+	res, err := b.GetAvailableOffsets(req)
+	if err != nil {
+		return nil, err
+	}
+	at := map[place]int64{}
+	for _, e := range these {
+		switch block := res.GetBlock(e.topic, e.partition); {
+		case block == nil:
+			e.err = sarama.ErrIncompleteResponse
+		case block.Err != sarama.ErrNoError:
+			e.err = block.Err
+		default:
+			at[e.place] = block.Offset
+		}
+	}
+	return at, nil
+}
+
+// describeEnds asks what our producer has in the partitions.
+func describeEnds(b *sarama.Broker, r *exactlyonce.Request, these []*end) error {
+	req, at := &sarama.DescribeProducersRequest{}, map[place]*end{}
+	topics := map[string]int{}
+	for _, e := range these {
+		if e.ended || e.err != nil {
+			continue
+		}
+		at[e.place] = e
+		i, is := topics[e.topic]
+		if !is {
+			i = len(req.Topics)
+			topics[e.topic] = i
+			req.Topics = append(req.Topics, sarama.DescribeProducersRequestTopic{Name: e.topic})
+		}
+		req.Topics[i].PartitionIndexes = append(req.Topics[i].PartitionIndexes, e.partition)
+		e.err = sarama.ErrIncompleteResponse
+	}
+	if len(at) == 0 {
+		return nil
+	}
+	res, err := b.DescribeProducers(req)
+	if err != nil {
+		return err
+	}
+	var unread []*end
+	for _, t := range res.Topics {
+		for i := range t.Partitions {
+			p := &t.Partitions[i]
+			e := at[place{t.Name, p.PartitionIndex}]
+			switch {
+			case e == nil:
+			case p.ErrorCode == sarama.ErrTopicAuthorizationFailed:
+				e.err = nil
+				unread = append(unread, e)
+			case p.ErrorCode != sarama.ErrNoError:
+				e.err = p.ErrorCode
+			default:
+				e.ended, e.err = hasEnd(r, p.ActiveProducers), nil
+			}
+		}
+	}
+	return stableEnds(b, unread)
+}
+
+// hasEnd says whether the producer has the end that is asked for.
+func hasEnd(r *exactlyonce.Request, producers []sarama.ProducerState) bool {
+	for i := range producers {
+		p := &producers[i]
+		if p.ProducerID != r.Of.PID {
+			continue
+		}
+		open := p.CurrentTxnStartOffset >= 0
+		if r.Marker {
+			return !open && p.ProducerEpoch >= int32(r.Of.Epoch)
+		}
+		return !open || p.ProducerEpoch != int32(r.Of.Epoch)
+	}
+	return !r.Marker
+}
+
+// stableEnds judges partitions that we may not read: nobody has a transaction open there.
+func stableEnds(b *sarama.Broker, these []*end) error {
+	if len(these) == 0 {
+		return nil
+	}
+	stable, err := offsets(b, these, sarama.ReadCommitted)
+	if err != nil {
+		return err
+	}
+	all, err := offsets(b, these, sarama.ReadUncommitted)
+	if err != nil {
+		return err
+	}
+	for _, e := range these {
+		at, is := stable[e.place]
+		high, both := all[e.place]
+		if e.ended = is && both && at >= high; !e.ended && e.err == nil {
+			e.err = fmt.Errorf("%w: grant READ on the topic to our user: whose transaction is open there cannot be told", sarama.ErrTopicAuthorizationFailed)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,226 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
+)
+
+// between is an Observer that does something when the first rows of a topic are acknowledged. The transaction
+// does not go on before it is done.
+type between struct {
+	tally
+	topic string
+	once  sync.Once
+	do    func()
+}
+
+func (b *between) Produced(topic string, rows, bytes int, took time.Duration) {
+	b.tally.Produced(topic, rows, bytes, took)
+	if topic == b.topic {
+		b.once.Do(b.do)
+	}
+}
+
+// TestRealEndsThatAreLost: a partition loses its leader between the acknowledgement of a transaction's rows and
+// its end, which Kafka 4.3 and 4.4 then forget there (KAFKA-20734). Each row is there once all the same.
+func TestRealEndsThatAreLost(t *testing.T) {
+	k := privateKafka(t, harness.KafkaOptions{Brokers: 2, Settings: map[string]string{
+		"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500", "transaction.state.log.replication.factor": "1",
+	}})
+	t.Run("commit", func(t *testing.T) { endIsLost(t, k, 100, false) })
+	t.Run("commit, and we are killed", func(t *testing.T) { endIsLost(t, k, 100, true) })
+	t.Run("abort", func(t *testing.T) { endIsLost(t, k, 10, false) })
+	t.Run("abort, and we are killed", func(t *testing.T) { endIsLost(t, k, 10, true) })
+}
+
+// endIsLost has one transaction of 40 rows, in batches of so many, lose its end in partition 0. With
+// several batches the second one finds no leader, so the transaction is aborted.
+func endIsLost(t *testing.T, k *harness.Cluster, batch int, killed bool) {
+	topic, db := apart(t, k), newOnceDB()
+	victim := k.Nodes[1]
+	var rows []*outbox.Row
+	for _, r := range numbered(topic, 0, 40) {
+		r.Partition = 0
+		rows = append(rows, r)
+	}
+	db.insert(rows...)
+	observer := &between{topic: topic, do: func() {
+		victim.Kill()
+		leaderless(t, k, topic)
+	}}
+	cfg := db.config(k.Addrs[:1], topic)
+	cfg.BatchRows, cfg.Observer = batch, observer
+	r := newRig(t, cfg)
+	r.usable(60*time.Second, true)
+	r.publish(rows...)
+	state := r.usable(60*time.Second, false)
+	t.Log(state.Err)
+	if aborts := observer.aborted.Load(); (aborts > 0) != (batch < len(rows)) {
+		t.Errorf("%d transactions were aborted", aborts)
+	}
+	if killed {
+		r.stop()
+		<-r.done
+		r.finished = true
+	}
+	victim.Start(t)
+	if killed {
+		cfg = db.config(k.Addrs[:1], topic)
+		r = newRig(t, cfg)
+		r.usable(60*time.Second, true)
+		left, _ := db.pending(0)
+		if (len(left) == 0) != (batch >= len(rows)) {
+			t.Errorf("%d rows are left after the takeover", len(left))
+		}
+		r.publish(left...)
+		r.expect(outbox.Delivered, 60*time.Second, left...)
+	} else {
+		r.expect(outbox.Delivered, 60*time.Second, rows...)
+	}
+	ends := endRows(topic, 2)
+	r.publish(ends...)
+	r.expect(outbox.Delivered, 60*time.Second, ends...)
+	eachOnce(t, readCommitted(t, k, topic, 2), rows)
+}
+
+// apart makes a topic with one partition on the second node, and one on the first, where its journal and
+// the coordinator of its name are.
+func apart(t *testing.T, k *harness.Cluster) (topic string) {
+	t.Helper()
+	first, second := int32(k.Nodes[0].ID()), int32(k.Nodes[1].ID())
+	harness.Eventually(t, time.Minute, func() error {
+		topic = fmt.Sprint("apart-", time.Now().UnixNano())
+		return coordinatedBy(k.Addrs[0], topic, first)
+	})
+	make := func(name string, on map[int32][]int32) {
+		k.Admin(t, func(a sarama.ClusterAdmin) error {
+			return a.CreateTopic(name, &sarama.TopicDetail{NumPartitions: -1, ReplicationFactor: -1, ReplicaAssignment: on}, false)
+		})
+	}
+	make(topic, map[int32][]int32{0: {second}, 1: {first}})
+	make(topic+"-journal", map[int32][]int32{0: {first}})
+	harness.Eventually(t, 30*time.Second, func() error {
+		_, err := k.End(t.Context(), topic)
+		return err
+	})
+	return topic
+}
+
+func opened(addr string) (*sarama.Broker, error) {
+	conf := sarama.NewConfig()
+	conf.Version = sarama.V2_8_0_0
+	b := sarama.NewBroker(addr)
+	return b, b.Open(conf)
+}
+
+// coordinatedBy fails unless the node coordinates a transactional id.
+func coordinatedBy(addr, id string, node int32) error {
+	b, err := opened(addr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = b.Close() }()
+	res, err := b.FindCoordinator(&sarama.FindCoordinatorRequest{Version: 2, CoordinatorKey: id, CoordinatorType: sarama.CoordinatorTransaction})
+	switch {
+	case err != nil:
+		return err
+	case res.Err != sarama.ErrNoError:
+		return res.Err
+	case res.Coordinator.ID() != node:
+		return errors.New("another node coordinates it")
+	}
+	return nil
+}
+
+// leaderless waits until partition 0 has no leader.
+func leaderless(t *testing.T, k *harness.Cluster, topic string) {
+	t.Helper()
+	b, err := opened(k.Addrs[0])
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer func() { _ = b.Close() }()
+	for deadline := time.Now().Add(time.Minute); ; {
+		res, err := b.GetMetadata(sarama.NewMetadataRequest(sarama.V2_8_0_0, []string{topic}))
+		if err == nil && slices.ContainsFunc(res.Topics[0].Partitions, func(p *sarama.PartitionMetadata) bool { return p.ID == 0 && p.Leader < 0 }) {
+			return
+		}
+		<-time.After(50 * time.Millisecond)
+		if time.Now().After(deadline) {
+			t.Errorf("partition 0 still has a leader: %v", err)
+			return
+		}
+	}
+}
+
+func TestOutcomesThatACoordinatorTells(t *testing.T) {
+	const ordinary, repair = 30 * time.Second, repairTimeout + 7*time.Millisecond
+	now, seventh := exactlyonce.Identity{PID: 5, Epoch: 9}, exactlyonce.Identity{PID: 5, Epoch: 7}
+	for _, c := range []struct {
+		state   string
+		timeout time.Duration
+		outcome exactlyonce.Outcome
+		of      exactlyonce.Identity
+	}{
+		{sarama.TransactionStateEmpty, ordinary, exactlyonce.Undone, now},
+		{sarama.TransactionStateOngoing, ordinary, exactlyonce.Running, now},
+		{sarama.TransactionStateCompleteCommit, ordinary, exactlyonce.Committed, now},
+		{sarama.TransactionStateCompleteAbort, ordinary, exactlyonce.Undone, now},
+		{sarama.TransactionStateDead, ordinary, exactlyonce.Undone, now},
+		{sarama.TransactionStateEmpty, repair, exactlyonce.Committed, seventh},
+		{sarama.TransactionStateOngoing, repair, exactlyonce.Repairing, seventh},
+		{sarama.TransactionStateCompleteCommit, repair, exactlyonce.Committed, seventh},
+	} {
+		var a exactlyonce.Answer
+		err := outcomeOf(&sarama.TransactionState{TransactionState: c.state, TransactionTimeout: c.timeout, ProducerID: 5, ProducerEpoch: 9}, &a)
+		if err != nil || a.Outcome != c.outcome || a.Of != c.of || a.Identity != now {
+			t.Errorf("%s, %v: %+v, %v", c.state, c.timeout, a, err)
+		}
+	}
+	for _, state := range []string{sarama.TransactionStatePrepareAbort, sarama.TransactionStatePrepareCommit} {
+		err := outcomeOf(&sarama.TransactionState{TransactionState: state}, &exactlyonce.Answer{})
+		if class := classOf(exactlyonce.Last, err); class != exactlyonce.Busy {
+			t.Errorf("%s: class %d", state, class)
+		}
+	}
+	pc := &producerIDClient{timeout: repairTimeout + time.Second}
+	if got := pc.timeoutOf(nobody); got >= repairTimeout {
+		t.Errorf("an ordinary timeout of %v", got)
+	}
+	if got := pc.timeoutOf(identity{5, 7}); got != repair {
+		t.Errorf("a repair's timeout of %v", got)
+	}
+}
+
+func TestEndsOfAProducer(t *testing.T) {
+	of := exactlyonce.Identity{PID: 5, Epoch: 7}
+	state := func(pid int64, epoch int32, start int64) []sarama.ProducerState {
+		return []sarama.ProducerState{{ProducerID: 4, ProducerEpoch: 7, CurrentTxnStartOffset: 3}, {ProducerID: pid, ProducerEpoch: epoch, CurrentTxnStartOffset: start}}
+	}
+	for name, c := range map[string]struct {
+		producers      []sarama.ProducerState
+		commit, marker bool
+	}{
+		"nothing of ours":       {state(6, 7, 10), true, false},
+		"open":                  {state(5, 7, 10), false, false},
+		"ended":                 {state(5, 7, -1), true, true},
+		"ended by a later one":  {state(5, 8, -1), true, true},
+		"an older one is open":  {state(5, 6, 10), true, false},
+		"an older one is ended": {state(5, 6, -1), true, false},
+	} {
+		if hasEnd(&exactlyonce.Request{Of: of}, c.producers) != c.commit || hasEnd(&exactlyonce.Request{Of: of, Marker: true}, c.producers) != c.marker {
+			t.Error(name)
+		}
+	}
+}
