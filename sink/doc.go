@@ -67,9 +67,11 @@
 // records are produced without transactions. A new leader of the stream raises the epoch,
 // adds all partitions to an empty transaction, aborts it, and calls
 // InitProducerId again until it is answered with something else than 51
-// (CONCURRENT_TRANSACTIONS): only then have all partitions got the abort's
+// (CONCURRENT_TRANSACTIONS): then all partitions have got the abort's
 // marker, and each refuses the former leader's batches, also those that were on
-// their way. It costs one control record per partition. Partitions that become
+// their way. Brokers of Kafka 4.3 and 4.4 can give a marker up (KAFKA-20734), so each
+// partition is asked for it (ends_client.go), and fenced again where it is missing.
+// It costs one control record per partition. Partitions that become
 // known later are fenced before their first batch. Every InitProducerId but a
 // Run's first names the identity held, so that it fails for the process that was
 // superseded: Run then ends with ErrFenced. An empty transaction now and then

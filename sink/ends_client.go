@@ -131,6 +131,24 @@ func (pc *producerIDClient) ends(ctx context.Context, r *exactlyonce.Request, le
 	return pc.judgeEnds(all, leaders, r, out)
 }
 
+// unmarked refuses the partitions that lack a fence's marker, which a coordinator may have given up. A fence
+// comes again for them. Where nobody can tell, as on brokers before 2.8, it holds from the first batch.
+func (pc *producerIDClient) unmarked(ctx context.Context, marker identity, targets []place, refused map[place]sarama.KError) {
+	r := &exactlyonce.Request{Kind: exactlyonce.Ends, Of: exactlyonce.Identity{PID: marker.pid, Epoch: marker.epoch}, Marker: true}
+	for _, p := range targets {
+		if _, is := refused[p]; !is {
+			r.Partitions = append(r.Partitions, exactlyonce.Partition{Topic: p.topic, Number: p.partition})
+		}
+	}
+	out := answered{}
+	_ = pc.ends(ctx, r, nil, &out) // what is missing says it
+	for p, err := range out.missing {
+		if errors.Is(err, errNoEnd) || errors.Is(err, sarama.ErrLeaderNotAvailable) {
+			refused[p] = sarama.ErrLeaderNotAvailable
+		}
+	}
+}
+
 // judgeEnds fills the answer.
 func (pc *producerIDClient) judgeEnds(all []*end, leaders map[place]string, r *exactlyonce.Request, out *answered) (err error) {
 	for i, e := range all {
@@ -146,7 +164,10 @@ func (pc *producerIDClient) judgeEnds(all []*end, leaders map[place]string, r *e
 			out.answer.Open = append(out.answer.Open, r.Partitions[i])
 			e.err = errNoEnd
 		}
-		e.err = fmt.Errorf("topic %s, partition %d: whether the last transaction has its end there is not known, or it is missing, and no row goes there before: %w", e.topic, e.partition, e.err)
+		if errors.Is(e.err, sarama.ErrLeaderNotAvailable) {
+			e.err = errNoLeader
+		}
+		e.err = fmt.Errorf("topic %s, partition %d: no row goes there before the last transaction is known to have its end there: %w", e.topic, e.partition, e.err)
 		if out.missing == nil {
 			out.missing = map[place]error{}
 		}
@@ -161,7 +182,10 @@ func (pc *producerIDClient) judgeEnds(all []*end, leaders map[place]string, r *e
 	return err
 }
 
-var errNoEnd = errors.New("the marker is not there yet")
+var (
+	errNoEnd    = errors.New("the marker is not there")
+	errNoLeader = fmt.Errorf("it has no leader (%w): are enough of its brokers up?", sarama.ErrLeaderNotAvailable)
+)
 
 func fail(these []*end, err error) {
 	for _, e := range these {

@@ -63,11 +63,8 @@ func endIsLost(t *testing.T, k *harness.Cluster, batch int, killed bool) {
 	r := newRig(t, cfg)
 	r.usable(60*time.Second, true)
 	r.publish(rows...)
-	state := r.usable(60*time.Second, false)
-	t.Log(state.Err)
-	if aborts := observer.aborted.Load(); (aborts > 0) != (batch < len(rows)) {
-		t.Errorf("%d transactions were aborted", aborts)
-	}
+	t.Log(r.usable(60*time.Second, false).Err)
+	harness.Eventually(t, 60*time.Second, func() error { return isOver(k.Addrs[0], topic) })
 	if killed {
 		r.stop()
 		<-r.done
@@ -86,6 +83,9 @@ func endIsLost(t *testing.T, k *harness.Cluster, batch int, killed bool) {
 		r.expect(outbox.Delivered, 60*time.Second, left...)
 	} else {
 		r.expect(outbox.Delivered, 60*time.Second, rows...)
+		if aborts := observer.aborted.Load(); (aborts > 0) != (batch < len(rows)) {
+			t.Errorf("%d transactions were aborted", aborts)
+		}
 	}
 	ends := endRows(topic, 2)
 	r.publish(ends...)
@@ -138,6 +138,23 @@ func coordinatedBy(addr, id string, node int32) error {
 		return res.Err
 	case res.Coordinator.ID() != node:
 		return errors.New("another node coordinates it")
+	}
+	return nil
+}
+
+// isOver fails while the transaction is open.
+func isOver(addr, id string) error {
+	b, err := opened(addr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = b.Close() }()
+	res, err := b.DescribeTransactions(&sarama.DescribeTransactionsRequest{TransactionalIDs: []string{id}})
+	switch {
+	case err != nil:
+		return err
+	case res.TransactionStates[0].TransactionState == sarama.TransactionStateOngoing:
+		return errors.New("the transaction is open")
 	}
 	return nil
 }

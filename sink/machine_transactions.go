@@ -397,10 +397,10 @@ func (m *machine) revisit() {
 	m.goOn(nil)
 }
 
-// led says that a partition has a leader.
+// led says that a partition has a leader, and its topic can be used.
 func (m *machine) led(p exactlyonce.Partition) bool {
 	q := m.queueOf(place{p.Topic, p.Number})
-	return q != nil && q.leader != ""
+	return q != nil && q.leader != "" && q.topic.state == topicReady
 }
 
 func (m *machine) tickTransactions() {

@@ -228,7 +228,7 @@ func (pc *producerIDClient) seal(ctx context.Context, job *producerIDJob, res *p
 
 // fence is Init, AddPartitionsToTxn, EndTxn(abort), Init: the abort's marker
 // raises the epoch in each partition, and the last Init is answered only when
-// all markers are written. The first Init is needed only against batches of
+// no marker is waited for. One that was given up is missed. The first Init is needed only against batches of
 // our own epoch.
 func (pc *producerIDClient) fence(ctx context.Context, targets []place, own bool, refused map[place]sarama.KError) error {
 	if own {
@@ -243,10 +243,13 @@ func (pc *producerIDClient) fence(ctx context.Context, targets []place, own bool
 	if err := pc.abort(); err != nil {
 		return err
 	}
-	deadline := time.Now().Add(sealTimeout)
+	deadline, marker := time.Now().Add(sealTimeout), pc.id
 	for failures := 1; ; failures++ {
 		err := pc.init(pc.id)
 		if !errors.Is(err, sarama.ErrConcurrentTransactions) {
+			if err == nil {
+				pc.unmarked(ctx, marker, targets, refused)
+			}
 			return err
 		}
 		if time.Now().After(deadline) {

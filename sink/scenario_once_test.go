@@ -540,3 +540,45 @@ func TestNamesOfRows(t *testing.T) {
 		t.Errorf("without: %q, commit %v", got.Name.ID, got.Commit)
 	}
 }
+
+// The rows of a partition that lacks the end of an aborted transaction wait, with the reason, and go on
+// when it has it.
+func TestAPartitionWithoutAnEnd(t *testing.T) {
+	s := newOnceStage(t, 1)
+	s.begun(newRow("t", "k", "v"))
+	q := s.m.topics["t"].queues[0]
+	w := s.later(stuckAfter)
+	seals := func(ends exactlyonce.Answer) (last work) {
+		for n := 0; n < 100; n++ {
+			switch {
+			case len(w.requests) == 0:
+				return w
+			case w.requests[0].Kind == exactlyonce.Ends:
+				a := answered{answer: ends}
+				if ends.Class == exactlyonce.Again {
+					a.missing = map[place]error{{"t", 0}: errNoEnd}
+				}
+				w = s.reply(w.requests[0], a)
+			default:
+				w = s.reply(w.requests[0], answered{answer: exactlyonce.Answer{Class: exactlyonce.OK}})
+			}
+		}
+		s.Fatalf("it asks for ever: %+v", w.requests[0])
+		return w
+	}
+	seals(exactlyonce.Answer{Class: exactlyonce.Again, Open: []exactlyonce.Partition{q.ref()}})
+	if q.state != queueWaiting || !errors.Is(q.err, errNoEnd) || q.rows.len() != 1 {
+		t.Fatalf("state %d, %v, %d rows", q.state, q.err, q.rows.len())
+	}
+	w = s.later(revisitEvery)
+	w = seals(exactlyonce.Answer{Class: exactlyonce.OK})
+	if len(w.send) == 0 {
+		w = s.later(backoffMax)
+		w = seals(exactlyonce.Answer{Class: exactlyonce.OK})
+	}
+	b, journal := s.batches(w)
+	s.outcome(s.finish(b, journal), outbox.Delivered, nil)
+	if q.err != nil || len(s.m.failing) > 0 {
+		t.Errorf("it still fails: %v", q.err)
+	}
+}

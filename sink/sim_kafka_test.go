@@ -581,7 +581,7 @@ func (w *sim) seal(j *producerIDJob, targets []place, unsealed bool, tries int) 
 		w.m.idTrouble(errors.New("no coordinator"))
 		w.after(backoff(tries+1, backoffMax), func() { w.seal(j, targets, unsealed, tries+1) })
 		return
-	case slices.ContainsFunc(targets, leaderless) && w.plan.fencing: // markers cannot be written
+	case slices.ContainsFunc(targets, leaderless) && w.plan.fencing && w.seed%2 == 0: // markers cannot be written; else they are given up
 		w.hurt = w.now
 		w.after(backoff(tries+1, backoffMax), func() { w.seal(j, targets, unsealed, tries+1) })
 		return
@@ -652,6 +652,10 @@ func (w *sim) fence(targets []place, unsealed bool, res *producerIDResult) {
 			res.refused[p] = sarama.ErrUnknownTopicOrPartition
 		case t.write == sarama.ErrTopicAuthorizationFailed:
 			res.refused[p] = t.write
+		case l.leader == "":
+			res.refused[p] = sarama.ErrLeaderNotAvailable
+			marked = true
+			continue
 		default:
 			l.mark(w.id)
 			marked = true

@@ -776,8 +776,9 @@ func TestD3KilledInTheRepair(t *testing.T) {
 	s.kill(p)
 	s.kafka.log(at).down = false
 	p = s.start()
-	s.next(Commit) // the repair is open
+	commit := s.next(Commit) // the repair is open
 	s.kill(p)
+	s.remove(commit)
 	s.running()
 	s.end()
 	s.expect(!s.kafka.cut && s.count("c1") == 1, "not published once")

@@ -127,6 +127,11 @@ func (m *Machine) drop(these []Partition) {
 		return p != m.cfg.Journal && slices.Contains(these, p)
 	})
 	m.withdraw(func(r *Record) bool { return slices.Contains(these, r.At) })
+	for _, p := range these {
+		if p != m.cfg.Journal {
+			m.lacking[p] = true
+		}
+	}
 }
 
 // unproven asks again for markers. Partitions without them are not sound; the journal cannot be
@@ -138,11 +143,7 @@ func (m *Machine) unproven(r *Request, a Answer) {
 	case slices.Contains(a.Open, m.cfg.Journal):
 		m.goTo(sealInit, r.Try+1)
 	default:
-		without := slices.Concat(a.Open, a.Unknown)
-		for _, p := range without {
-			m.lacking[p] = true
-		}
-		m.drop(without)
+		m.drop(slices.Concat(a.Open, a.Unknown))
 		m.stepped(a)
 	}
 }

@@ -55,8 +55,8 @@ type opened struct {
 	position  int
 }
 
-// leads says that a partition has a leader.
-func (w *world) leads(at Partition) bool { return !w.kafka.log(at).down }
+// leads says that a partition has a leader, and can be added to a transaction.
+func (w *world) leads(at Partition) bool { return !w.kafka.log(at).down && !w.missing[at] }
 
 // lead begins a leadership. What an earlier one knew is void.
 func (p *proc) lead() { p.leadOn(p.w.db) }

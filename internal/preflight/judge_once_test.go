@@ -91,14 +91,14 @@ func TestJudgmentsOfExactlyOnce(t *testing.T) {
 		"one suffices":    {"journal", Warn, is("min.insync.replicas", "1"), []string{"min.insync.replicas=2"}},
 		"not asked":       {"journal", Skip, func(f *Facts) { f.Kafka[0].Journal = nil }, []string{"could not look"}},
 
-		"not required":    {"transactions", Fail, func(f *Facts) { f.Kafka[0].RequireFencing = false }, []string{"fencing: required"}},
-		"no transactions": {"transactions", Fail, func(f *Facts) { f.Kafka[0].NoTransactions = "none" }, []string{"brokers with transactions"}},
-		"Kafka 3.5":       {"transactions", Fail, func(f *Facts) { f.Kafka[0].Verifies = false }, []string{"3.6"}},
+		"not required":         {"transactions", Fail, func(f *Facts) { f.Kafka[0].RequireFencing = false }, []string{"fencing: required"}},
+		"no transactions":      {"transactions", Fail, func(f *Facts) { f.Kafka[0].NoTransactions = "none" }, []string{"brokers with transactions"}},
+		"Kafka 3.5":            {"transactions", Fail, func(f *Facts) { f.Kafka[0].Verifies = false }, []string{"3.6"}},
 		"no room for a repair": {"transactions", Warn, broker(map[string]string{"transaction.max.timeout.ms": "60000"}), []string{"transaction.max.timeout.ms=900000"}},
-		"short limit":     {"transactions", Fail, broker(map[string]string{"transaction.max.timeout.ms": "20000"}), []string{"timeout: 20000ms"}},
-		"one log":         {"transactions", Warn, broker(map[string]string{"transaction.state.log.replication.factor": "1"}), []string{"1 replica"}},
-		"one must":        {"transactions", Warn, broker(map[string]string{"transaction.state.log.min.isr": "1"}), []string{"min.isr=2"}},
-		"hidden":          {"transactions", OK, func(f *Facts) { f.Kafka[0].Settings = nil }, []string{"may not be read"}},
+		"short limit":          {"transactions", Fail, broker(map[string]string{"transaction.max.timeout.ms": "20000"}), []string{"timeout: 20000ms"}},
+		"one log":              {"transactions", Warn, broker(map[string]string{"transaction.state.log.replication.factor": "1"}), []string{"1 replica"}},
+		"one must":             {"transactions", Warn, broker(map[string]string{"transaction.state.log.min.isr": "1"}), []string{"min.isr=2"}},
+		"hidden":               {"transactions", OK, func(f *Facts) { f.Kafka[0].Settings = nil }, []string{"may not be read"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := soundOnce()
