@@ -118,7 +118,7 @@ func apart(t *testing.T, k *harness.Cluster) (topic string) {
 
 func opened(addr string) (*sarama.Broker, error) {
 	conf := sarama.NewConfig()
-	conf.Version = sarama.V2_8_0_0
+	conf.Version = sarama.MaxVersion
 	b := sarama.NewBroker(addr)
 	return b, b.Open(conf)
 }
