@@ -54,7 +54,8 @@ const (
 
 func (m *Machine) beginSeal(from step, targets []Partition) {
 	m.state = sealing
-	targets = append([]Partition{m.cfg.Journal}, targets...)
+	ofRows := slices.DeleteFunc(slices.Clone(targets), func(p Partition) bool { return p == m.cfg.Journal })
+	targets = append([]Partition{m.cfg.Journal}, ofRows...)
 	m.seal = seal{step: from, targets: targets, repair: repair{look: slices.Clone(targets), as: m.id}}
 	for _, p := range targets {
 		delete(m.sound, p)

@@ -138,7 +138,10 @@ func (k *kafka) lastOne() Answer {
 
 // ends is DescribeProducers.
 func (k *kafka) ends(w *world, r *Request) (a Answer) {
-	for _, p := range r.Partitions {
+	for i, p := range r.Partitions {
+		if slices.Contains(r.Partitions[:i], p) {
+			w.fail("%v is asked for twice", p)
+		}
 		l := k.log(p)
 		isOpen := slices.ContainsFunc(l.entries, func(e *entry) bool { return e.open })
 		switch {
