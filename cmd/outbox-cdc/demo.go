@@ -12,12 +12,12 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/term"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/demo"
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
 func demoCommand(io streams) *cobra.Command {
@@ -102,18 +102,12 @@ func demoStream(ctx context.Context, t demo.Target, log zerolog.Logger) error {
 		prepared.close()
 		return err
 	}
-	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopServing()
-	group, serving := errgroup.WithContext(serving)
+	var next []func(context.Context) error
 	if server != nil {
 		t.Serving("http://" + server.Address())
-		group.Go(func() error { return server.Run(serving) })
+		next = append(next, server.Run)
 	}
-	group.Go(func() error {
-		defer stopServing()
-		return prepared.run(ctx)
-	})
-	return group.Wait()
+	return wait.While(context.WithoutCancel(ctx), func(context.Context) error { return prepared.run(ctx) }, next...)
 }
 
 // demoConfig is the demo's configuration file, read as any other.

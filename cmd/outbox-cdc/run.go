@@ -17,7 +17,6 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"go.opentelemetry.io/otel"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
 	"github.com/outbox-cdc/outbox-cdc/internal/admin/page"
@@ -27,6 +26,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
 func runCommand(io streams) *cobra.Command {
@@ -100,24 +100,22 @@ func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 		return err
 	}
 	log.Info().Str("version", v).Str("commit", commit).Str("config", cfg.File).Int("streams", len(cfg.Streams)).Msg("starting")
-	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopServing()
-	group, groupCtx := errgroup.WithContext(serving)
+	next := []func(context.Context) error{
+		func(serving context.Context) error {
+			supervisor.run(ctx, serving)
+			return nil
+		},
+		func(serving context.Context) error { return limit.Report(serving, log) },
+		func(serving context.Context) error {
+			streams.proveAll(serving, cfg, log)
+			return nil
+		},
+	}
 	if server != nil {
 		log.Info().Str("address", server.Address()).Bool("page", cfg.HTTP.Page).Msg("serving /metrics, /healthz, /readyz and /api/v1/status")
-		group.Go(func() error { return server.Run(groupCtx) })
+		next = append(next, server.Run)
 	}
-	group.Go(func() error {
-		supervisor.run(ctx, groupCtx)
-		return nil
-	})
-	group.Go(func() error { return limit.Report(groupCtx, log) })
-	streams.proveAll(groupCtx, cfg, log)
-	group.Go(func() error {
-		defer stopServing()
-		return streams.run(ctx)
-	})
-	if err := group.Wait(); err != nil {
+	if err := wait.While(context.WithoutCancel(ctx), func(context.Context) error { return streams.run(ctx) }, next...); err != nil {
 		return err
 	}
 	log.Info().Msg("stopped")

@@ -23,14 +23,11 @@ type run struct {
 func (r *run) play(ctx, kill context.Context) (*Summary, error) {
 	streamCtx, stopStream := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopStream()
-	all, cancel := context.WithCancel(kill)
-	defer cancel()
-	group, all := errgroup.WithContext(all)
 	streamed := make(chan struct{})
 	if !r.JSON {
 		r.world.target.Serving = func(url string) { r.display.say("the operator's page: " + url) }
 	}
-	group.Go(func() error {
+	stream := func(all context.Context) error {
 		defer close(streamed)
 		if err := r.Stream(streamCtx, all, r.world.target); err != nil {
 			return fmt.Errorf("the stream ended: %w", err)
@@ -39,12 +36,10 @@ func (r *run) play(ctx, kill context.Context) (*Summary, error) {
 			return errors.New("the stream ended by itself")
 		}
 		return nil
-	})
-	group.Go(func() error { return r.checker.consume(all, r.world) })
-	group.Go(func() error { return r.observe(all) })
+	}
+	consume := func(all context.Context) error { return r.checker.consume(all, r.world) }
 	var seconds float64
-	group.Go(func() (err error) {
-		defer cancel()
+	err := wait.While(kill, func(all context.Context) (err error) {
 		defer stopStream()
 		seconds, err = r.direct(ctx, all)
 		if err != nil {
@@ -60,8 +55,8 @@ func (r *run) play(ctx, kill context.Context) (*Summary, error) {
 		stopStream()
 		<-streamed
 		return r.checker.finish(all, r.world)
-	})
-	if err := group.Wait(); err != nil {
+	}, stream, consume, r.observe)
+	if err != nil {
 		return nil, err
 	}
 	if kill.Err() != nil {

@@ -58,15 +58,8 @@ func (s *Stream) awaitLocks(ctx context.Context, conn *replication.Conn) error {
 // whileBeating does something else while conn, which does not stream, is kept alive:
 // the server ends a session that says nothing. It ends with conn.
 func whileBeating(ctx context.Context, conn *replication.Conn, do func(context.Context) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	waiting, done := context.WithCancel(ctx)
-	defer done()
-	group.Go(func() error {
-		defer done()
-		return do(ctx)
-	})
-	group.Go(func() error {
-		for wait.Sleep(waiting, beatEvery) == nil {
+	return wait.While(ctx, do, func(ctx context.Context) error {
+		for wait.Sleep(ctx, beatEvery) == nil {
 			// A try that is under way is not interrupted: that would end the connection.
 			if err := conn.Beat(context.WithoutCancel(ctx)); err != nil {
 				return fmt.Errorf("keeping the lead before the WAL is read: %w", err)
@@ -74,7 +67,6 @@ func whileBeating(ctx context.Context, conn *replication.Conn, do func(context.C
 		}
 		return nil
 	})
-	return group.Wait()
 }
 
 // acquire never waits for one lock while it holds another: that one's relay

@@ -22,7 +22,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
@@ -141,6 +140,9 @@ func (s *Stream) Failing() string {
 	return ""
 }
 
+// errUnasked: a term has ended, and neither an error nor a stop is known that ended it.
+var errUnasked = errors.New("its work ended without an error, though nobody had asked it to stop")
+
 // Run leads whenever it can, until ctx ends: then it drains within the
 // configured time and returns nil. Errors are logged and retried with growing
 // waits; one that only a person can fix is retried at the slowest pace, and
@@ -158,6 +160,9 @@ func (s *Stream) Run(ctx context.Context) error {
 		}
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // stopping: what a stop interrupts is no failure
+		}
+		if err == nil {
+			err = errUnasked
 		}
 		if time.Since(began) > goodAfter {
 			waits.Reset()
@@ -368,33 +373,24 @@ var errForeign = errors.New("it does not lead in this database: one of the two d
 // run runs the driver with the parts that every term has, and these, until the
 // driver has drained, which begins with the end of stop, or one of them fails.
 func (d *driver) run(stop context.Context, parts ...func(context.Context) error) error {
-	all, cancel := context.WithCancel(context.WithoutCancel(stop))
-	defer cancel()
-	group, ctx := errgroup.WithContext(all)
-	d.ctx = ctx
+	parts = append(parts, d.updater.Run)
 	for _, s := range d.sinks {
-		group.Go(func() error { return s.Run(ctx) })
+		parts = append(parts, s.Run)
 	}
-	group.Go(func() error { return d.updater.Run(ctx) })
-	for _, part := range parts {
-		group.Go(func() error { return part(ctx) })
-	}
-	keeping, stopKeeping := context.WithCancel(ctx)
+	keeping, stopKeeping := context.WithCancel(context.WithoutCancel(stop))
 	defer stopKeeping()
 	d.stopKeeping, d.kept = stopKeeping, make(chan struct{})
-	group.Go(func() error {
+	parts = append(parts, func(ctx context.Context) error {
 		defer close(d.kept)
+		defer context.AfterFunc(ctx, stopKeeping)()
 		return d.stream.locks.keep(keeping, ctx)
 	})
-	group.Go(func() error {
-		defer cancel()
+	drive := func(ctx context.Context) error {
+		d.ctx = ctx
 		return d.drive(stop, ctx)
-	})
-	err := group.Wait()
-	d.queries.Wait()
-	if errors.Is(err, context.Canceled) {
-		return nil
 	}
+	err := wait.While(context.WithoutCancel(stop), drive, parts...)
+	d.queries.Wait()
 	return err
 }
 

@@ -1,0 +1,65 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
+	"github.com/outbox-cdc/outbox-cdc/statusupdater"
+)
+
+// A term ends for the error that ended it, though every other part only sees that it is to end: that
+// error decides what comes next.
+func TestATermEndsForItsReason(t *testing.T) {
+	t.Parallel()
+	lost := errors.New("lost")
+	for name, c := range map[string]struct {
+		fatal, part, want error
+	}{
+		"the driver": {fatal: errNewTerm, want: errNewTerm},
+		"a part":     {part: lost, want: lost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool, err := pgxpool.New(t.Context(), "host=/nowhere") // nothing asks it
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pool.Close()
+			cfg := Config{Name: "s", Pool: pool, Log: zerolog.Nop(), Core: checkpoint.Config{}, Metrics: metrics.New("v", "c").Stream("s", nil, 0)}
+			d := &driver{
+				stream: New(cfg), cfg: cfg, core: checkpoint.New(cfg.Core), fatal: make(chan error, 1),
+				outcomes: mailbox.New[outbox.Outcome](), states: mailbox.New[outbox.ClusterState](),
+				marked: mailbox.New[outbox.Marked](), answers: mailbox.New[answer](),
+			}
+			d.updater = statusupdater.New(statusupdater.Config{Pool: pool, Log: cfg.Log}, d.marked)
+			d.wal = newWALReader(d.stream, d, nil, statestore.Leadership{})
+			var cause error
+			watching := func(ctx context.Context) error {
+				if c.fatal != nil {
+					d.end(c.fatal)
+				}
+				<-ctx.Done()
+				cause = context.Cause(ctx)
+				return ctx.Err()
+			}
+			failing := func(ctx context.Context) error {
+				if c.part == nil {
+					<-ctx.Done()
+				}
+				return c.part
+			}
+			if err := d.run(t.Context(), watching, failing); !errors.Is(err, c.want) || !errors.Is(cause, c.want) {
+				t.Errorf("ended for %v, its parts for %v, wanted %v", err, cause, c.want)
+			}
+		})
+	}
+}
