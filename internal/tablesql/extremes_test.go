@@ -201,3 +201,48 @@ func counters(t *testing.T, db *harness.DB, table *outbox.Table, greatest string
 		run(c.step)
 	}
 }
+
+// A last error that takes no NULL, by itself or by its domain, is an empty text: neither a mark nor a
+// requeue is refused for it.
+func TestNullsThatAreRefused(t *testing.T) {
+	for name, alter := range map[string]string{
+		"column": "ALTER TABLE outbox ALTER last_error SET DEFAULT '', ALTER last_error SET NOT NULL",
+		"domain": "CREATE DOMAIN said AS text NOT NULL DEFAULT ''; CREATE DOMAIN words AS said; ALTER TABLE outbox DROP last_error; ALTER TABLE outbox ADD last_error words DEFAULT ''",
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := fixture.Im2be()
+			db := harness.Postgres(t)
+			db.Exec(t, l.DDL)
+			db.Exec(t, alter+"; ALTER TABLE outbox ALTER version TYPE smallint, ALTER retries TYPE smallint")
+			db.Exec(t, `INSERT INTO outbox (aggregate_id, event_id, topic, payload_bytes) SELECT gen_random_uuid(), gen_random_uuid(), 'x', '' FROM generate_series(1, 4)`)
+			counters(t, db, l.Table, "32767")
+			db.Exec(t, `UPDATE outbox SET status = 'PENDING', last_error = 'was refused'`)
+			marked(t, db, l.Table)
+			if n := harness.One[int](t, db, "SELECT count(*)::int FROM outbox WHERE status = 'SENT' AND last_error = ''"); n != 4 {
+				t.Errorf("%d rows of 4 are sent without an error", n)
+			}
+		})
+	}
+}
+
+// marked marks each row.
+func marked(t *testing.T, db *harness.DB, table *outbox.Table) {
+	t.Helper()
+	conn := db.Conn(t)
+	r, err := Load(t.Context(), conn, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := strings.Split(harness.One[string](t, db, `SELECT string_agg(aggregate_id::text || E'\x01' || event_id::text, ' ') FROM outbox`), " ")
+	args, err := r.RowArrays(len(ids), func(i int) *outbox.Row { return &outbox.Row{ID: strings.ReplaceAll(ids[i], "\x01", "\x00")} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	marking, err := r.Marking()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Run(t.Context(), conn, Step{SQL: marking.Sent, Args: args}); err != nil {
+		t.Fatal(err)
+	}
+}

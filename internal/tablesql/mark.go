@@ -126,11 +126,28 @@ func (r *Relation) sentValues() []assignment {
 	return []assignment{
 		{state, sql.Literal(s.Sent)},
 		{s.SentAt, "now()"},
-		{s.FailedAt, "NULL"},
-		{s.LastError, "NULL"},
+		r.cleared(s.FailedAt),
+		r.noError(),
 		{s.Resend, "false"},
 		{s.ExpiresAt, fmt.Sprintf("now() + %d * interval '1 microsecond'", s.ExpiresAfter.Microseconds())},
 	}
+}
+
+// cleared empties a column, where it takes that.
+func (r *Relation) cleared(column string) assignment {
+	if c := r.Column(column); c != nil && c.NotNull {
+		return assignment{}
+	}
+	return assignment{column, "NULL"}
+}
+
+// noError empties the last error: it is an empty text where the column takes no NULL.
+func (r *Relation) noError() assignment {
+	column := r.Table.Mapping.Status.LastError
+	if c := r.Column(column); c != nil && c.NotNull {
+		return assignment{column, "''"}
+	}
+	return assignment{column, "NULL"}
 }
 
 // raised gives the row another version, and the time of its change. Behind the greatest comes 1: writers who

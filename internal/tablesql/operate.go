@@ -414,13 +414,11 @@ func (r *Relation) untriedSet() []assignment {
 		set = append(set, assignment{s.Column, sql.Literal(s.Pending[0])})
 	}
 	for _, name := range slices.Concat([]string{s.SentAt, s.FailedAt, s.ExpiresAt}, s.SentBy) {
-		if name != "" && !r.Column(name).NotNull {
-			set = append(set, assignment{name, "NULL"})
-		}
+		set = append(set, r.cleared(name))
 	}
 	set = append(set, assignment{s.Attempts, "0"})
-	if s.LastError != "" && sets(set) != "" && !r.Column(s.LastError).NotNull {
-		set = append(set, assignment{s.LastError, "NULL"})
+	if sets(set) != "" {
+		set = append(set, r.noError())
 	}
 	return set
 }

@@ -189,7 +189,7 @@ func (r *Relation) order() []string {
 	case m.Status.Attempts != "":
 		by = append(by, r.attempts()+" DESC")
 	case m.Status.LastError != "":
-		by = append(by, Ref(m.Status.LastError)+" IS NULL")
+		by = append(by, r.withoutError())
 	}
 	if r.SystemColumns {
 		// cid is a number without an order of its own.

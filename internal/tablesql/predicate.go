@@ -268,6 +268,15 @@ func (r *Relation) state() string {
 	return "CASE WHEN " + r.pending() + " THEN 'p' WHEN " + r.failed() + " THEN 'f'" + taken + " ELSE 's' END"
 }
 
+// withoutError says that no failure is noted: noError's value.
+func (r *Relation) withoutError() string {
+	column := r.Table.Mapping.Status.LastError
+	if r.Column(column).NotNull {
+		return Ref(column) + " = ''"
+	}
+	return Ref(column) + " IS NULL"
+}
+
 // storedCount is the attempts, 0 where they are not kept.
 func (r *Relation) storedCount() string {
 	if r.Table.Mapping.Status.Attempts == "" {

@@ -63,7 +63,8 @@ type Column struct {
 	Type string
 	Enum bool
 	// MaxChars is how many characters fit, 0: any number.
-	MaxChars  int
+	MaxChars int
+	// NotNull: the column, or its domain, takes no NULL.
 	NotNull   bool
 	Generated bool
 	// Exact says that two values are equal if and only if their text is.
@@ -115,9 +116,9 @@ WITH RECURSIVE attribute AS (
     JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
     WHERE a.attnum > 0 AND NOT a.attisdropped
 ), base AS (
-    SELECT n, attnum, type, typmod FROM attribute
+    SELECT n, attnum, type, typmod, attnotnull AS refuses_null FROM attribute
   UNION ALL
-    SELECT b.n, b.attnum, d.typbasetype, d.typtypmod
+    SELECT b.n, b.attnum, d.typbasetype, d.typtypmod, b.refuses_null OR d.typnotnull
     FROM base b JOIN pg_catalog.pg_type d ON d.oid = b.type WHERE d.typtype = 'd'
 ), above AS (
     SELECT a.relation, i.inhparent AS parent FROM attribute a JOIN pg_catalog.pg_inherits i ON i.inhrelid = a.relation
@@ -141,7 +142,7 @@ WITH RECURSIVE attribute AS (
 )
 SELECT a.n, a.relation, a.relkind, a.relpersistence,
     has_table_privilege(a.relation, 'SELECT'), has_any_column_privilege(a.relation, 'UPDATE'),
-    a.attname, a.attnum, t.oid, format_type(t.oid, -1), t.typtype = 'e', b.typmod, a.attnotnull,
+    a.attname, a.attnum, t.oid, format_type(t.oid, -1), t.typtype = 'e', b.typmod, b.refuses_null,
     a.attgenerated <> '', coalesce(l.collisdeterministic, true),
     has_column_privilege(a.relation, a.attnum, 'SELECT'), has_column_privilege(a.relation, a.attnum, 'UPDATE'),
     t.operators,
