@@ -87,6 +87,7 @@ type TableState struct {
 	Kind        string // pg_class.relkind
 	Unlogged    bool
 	PartitionOf string // the topmost parent, or empty
+	Children    string // the first tables that inherit from it and are no partitions, or empty
 	Published   bool   // by its own name
 	Leaves      int    // of its partitions, how many are published by their own names
 	Columns     []string
@@ -314,7 +315,7 @@ func (in *inspection) tables(tables []*outbox.Table, publication string) {
 	for i, t := range tables {
 		in.state.Tables[i].Table = t
 	}
-	for _, r := range in.rows(10, sql.WithPublished(in.state.Version/10_000, sql.InspectTables), namesOf(tables), publication) {
+	for _, r := range in.rows(11, sql.WithPublished(in.state.Version/10_000, sql.InspectTables), namesOf(tables), publication) {
 		place := in.number(r[0])
 		if in.err != nil {
 			return
@@ -327,6 +328,7 @@ func (in *inspection) tables(tables []*outbox.Table, publication string) {
 		}
 		t.RowFilter = r[7]
 		t.OID = uint32(in.number(r[8])) // #nosec G115 -- an OID
+		t.Children = r[10]
 		if p := &in.state.Publication; in.state.Version >= rowFiltersSince && !p.Update && !p.Delete {
 			if err := json.Unmarshal([]byte(r[9]), &t.Types); err != nil && in.err == nil {
 				in.err = fmt.Errorf("the types of a table's columns: %w", err)

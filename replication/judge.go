@@ -320,6 +320,9 @@ func uncovered(s *State, t *TableState, cfg *Config) (reason, hint string) {
 		return "table " + name + " does not exist", "correct its name, or create it"
 	case t.Kind != "r" && t.Kind != "p":
 		return name + " is not a table", "name a table"
+	case t.Children != "":
+		return "rows of tables that inherit from " + name + " (" + t.Children + ") do not come through the WAL as its rows",
+			"make them partitions of it, or take them out of it (ALTER TABLE … NO INHERIT " + quoteTable(t.Table) + ") and map each as a table of its own"
 	case t.Unlogged:
 		return "table " + name + " is unlogged: nothing of it is in the WAL", "ALTER TABLE " + quoteTable(t.Table) + " SET LOGGED;"
 	case !s.Publication.Exists:

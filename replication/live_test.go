@@ -524,6 +524,7 @@ func TestTablesAreInspectedTogetherAndToldApart(t *testing.T) {
 		CREATE TABLE parted (id int) PARTITION BY RANGE (id);
 		CREATE TABLE part PARTITION OF parted FOR VALUES FROM (0) TO (10);
 		CREATE TABLE rest PARTITION OF parted DEFAULT;
+		CREATE TABLE "Child" (extra text) INHERITS (unlogged);
 		CREATE PUBLICATION pub FOR TABLE "o'dd"."Out""box", part;
 		CREATE PUBLICATION other FOR TABLE public.outbox`)
 	named := func(schema, name string) *outbox.Table { return &outbox.Table{Schema: schema, Name: name} }
@@ -547,7 +548,7 @@ func TestTablesAreInspectedTogetherAndToldApart(t *testing.T) {
 	}
 	want := []TableState{
 		{},
-		{Exists: true, Kind: "r", Unlogged: true},
+		{Exists: true, Kind: "r", Unlogged: true, Children: `public."Child"`},
 		{Exists: true, Kind: "r", Published: true},
 		{Exists: true, Kind: "r", PartitionOf: "public.parted", Published: true},
 		{Exists: true, Kind: "p", Leaves: 1},

@@ -399,6 +399,7 @@ func TestJudgeTables(t *testing.T) {
 		"view":     {spoil: func(_ *State, ts *TableState) { ts.Kind = "v" }, reason: "not a table"},
 		"unlogged": {spoil: func(_ *State, ts *TableState) { ts.Unlogged = true }, reason: "unlogged", hint: "SET LOGGED"},
 		"leaf":     {spoil: func(_ *State, ts *TableState) { ts.PartitionOf = "public.parent"; ts.Published = false }, reason: "published as public.parent"},
+		"children": {spoil: func(_ *State, ts *TableState) { ts.Children = "public.outbox_orders" }, reason: "inherit from public.outbox (public.outbox_orders)", hint: `NO INHERIT "public"."outbox"`},
 		"leaf names": {spoil: func(s *State, ts *TableState) {
 			ts.Kind, ts.Published, ts.Leaves, s.Publication.ViaRoot = "p", false, 3, false
 		}, reason: "own names", hint: "publish_via_partition_root"},

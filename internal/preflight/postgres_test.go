@@ -89,6 +89,7 @@ func TestTablesAsTheyAre(t *testing.T) {
 		"identity full":     {"ALTER TABLE outbox REPLICA IDENTITY FULL; CREATE PUBLICATION dbz FOR TABLE outbox", "replica-identity", Warn, []string{"REPLICA IDENTITY DEFAULT"}},
 		"old rows":          {"INSERT INTO outbox (topic, created_at) SELECT 'orders', now() - interval '3 days' FROM generate_series(1, 5)", "backlog", Warn, []string{"5 rows wait, the oldest for 3 days"}},
 		"not published":     {"ALTER PUBLICATION outbox_cdc_orders DROP TABLE outbox", "publication-tables", Fail, []string{`ALTER PUBLICATION "outbox_cdc_orders" ADD TABLE "public"."outbox";`}},
+		"children":          {"CREATE TABLE outbox_orders (extra text) INHERITS (outbox)", "publication-tables", Fail, []string{"inherit from public.outbox (public.outbox_orders)", "NO INHERIT"}},
 		"more than inserts": {"ALTER PUBLICATION outbox_cdc_orders SET (publish = 'insert, update')", "publication", Warn, []string{"SET (publish = 'insert');"}},
 		"no inserts":        {"ALTER PUBLICATION outbox_cdc_orders SET (publish = 'truncate')", "publication", Fail, nil},
 		"row filter":        {"ALTER PUBLICATION outbox_cdc_orders SET TABLE outbox WHERE (id > 5)", "row-filter", Warn, []string{"(id > 5)"}},
