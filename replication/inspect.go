@@ -25,15 +25,17 @@ type State struct {
 	// Ended is where earlier timelines ended, by their number.
 	Ended map[uint32]outbox.LSN
 
-	Version    int // server_version_num, for example 150018
-	WALLevel   string
-	InRecovery bool // a standby
-	Database   string
-	User       string
-	Snapshot   outbox.Snapshot
-	Insert     outbox.LSN // WAL insert position
-	Schema     bool       // schema outbox_cdc is there
-	Tally      bool       // … with the tables of exactly-once delivery
+	Version  int // server_version_num, for example 150018
+	WALLevel string
+	// EffectiveLevel is effective_wal_level; before version 19 there is none.
+	EffectiveLevel string
+	InRecovery     bool // a standby
+	Database       string
+	User           string
+	Snapshot       outbox.Snapshot
+	Insert         outbox.LSN // WAL insert position
+	Schema         bool       // schema outbox_cdc is there
+	Tally          bool       // … with the tables of exactly-once delivery
 	// SyncStandbys is synchronous_standby_names.
 	SyncStandbys string
 	// Platform is who runs the server for others; nil: nobody, as far as it tells.
@@ -119,7 +121,7 @@ func (c *Conn) Inspect(ctx context.Context) (State, error) {
 	if err == nil {
 		in := inspection{ctx: ctx, pg: c.pg}
 		in.server()
-		if in.state.WALLevel != "logical" { // how it is changed depends on who runs the server
+		if reason, _ := in.state.Undecodable(); reason != "" { // how it is changed depends on who runs the server
 			in.platform()
 		}
 		in.stream(&c.cfg)
@@ -205,7 +207,7 @@ func (in *inspection) number(text string) int {
 }
 
 func (in *inspection) server() {
-	rows := in.rows(10, sql.InspectServer)
+	rows := in.rows(11, sql.InspectServer)
 	if in.err != nil {
 		return
 	}
@@ -216,7 +218,7 @@ func (in *inspection) server() {
 	r, s := rows[0], &in.state
 	s.Version, s.WALLevel, s.InRecovery = in.number(r[0]), r[1], r[2] == "true"
 	s.Database, s.Insert, s.User, s.Schema = r[4], in.lsn(r[5]), r[6], r[7] == "true"
-	s.SyncStandbys, s.Tally = r[8], r[9] == "true"
+	s.SyncStandbys, s.Tally, s.EffectiveLevel = r[8], r[9] == "true", r[10]
 	if in.err == nil {
 		s.Snapshot, in.err = outbox.ParseSnapshot(r[3])
 	}

@@ -93,7 +93,11 @@ func Identify(s *State, cfg *Config) Identity {
 func (s *State) relations() map[string]uint32 {
 	relations := map[string]uint32{}
 	for i := range s.Tables {
-		relations[s.Tables[i].Table.String()] = s.Tables[i].OID
+		if t := &s.Tables[i]; t.Unlogged {
+			relations[t.Table.String()] = 0 // as if there were none: nothing of it is in the WAL
+		} else {
+			relations[t.Table.String()] = t.OID
+		}
 	}
 	return relations
 }
@@ -119,10 +123,9 @@ func (v *Verdict) judgeServer(s *State) {
 		v.Err.Permanent = false // a promotion may be under way
 		return
 	}
-	if s.WALLevel != "logical" {
-		v.unsound(outbox.CauseSlot, "wal_level is %s", s.WALLevel)
-		v.needsPerson("stream from the server", s.Platform.WALLevel(),
-			fmt.Errorf("wal_level is %s, not logical", s.WALLevel))
+	if reason, hints := s.Undecodable(); reason != "" {
+		v.unsound(outbox.CauseSlot, "%s", reason)
+		v.needsPerson("stream from the server", oneHint(hints), errors.New(reason))
 	}
 }
 
@@ -292,7 +295,7 @@ func alterPublication(cfg *Config, what string) string {
 
 func (v *Verdict) judgeTable(s *State, t *TableState, cfg *Config) {
 	addable := t.Kind == "r" && !t.Unlogged || t.Kind == "p" && t.Leaves == 0
-	if t.Exists && addable && t.PartitionOf == "" && !t.Published && s.Publication.Exists {
+	if t.Exists && addable && t.PartitionOf == "" && !t.Published && s.Publication.Exists && !s.Publication.AllTables {
 		v.Add = append(v.Add, t.Table)
 	}
 	if reason, hint := uncovered(s, t, cfg); reason != "" {
@@ -331,6 +334,9 @@ func uncovered(s *State, t *TableState, cfg *Config) (reason, hint string) {
 		return "table " + name + " is a partition and published as " + t.PartitionOf, "configure " + t.PartitionOf + " instead"
 	case t.Kind == "p" && t.Leaves > 0 && !s.Publication.ViaRoot:
 		return "partitions of " + name + " are published by their own names", alterPublication(cfg, "SET (publish_via_partition_root = true)")
+	case !t.Published && s.Publication.AllTables:
+		return "publication " + cfg.Publication + " is FOR ALL TABLES and excludes table " + name,
+			alterPublication(cfg, "SET ALL TABLES") + "  -- with EXCEPT (TABLE …) for every other table that it is to leave out"
 	case !t.Published:
 		return "publication " + cfg.Publication + " lacks table " + name, alterPublication(cfg, "ADD TABLE "+t.Listed())
 	case t.Table.Share.Of > 0 && !outbox.HasFilter(t.RowFilter, t.Table.Filter("")):

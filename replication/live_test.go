@@ -982,12 +982,19 @@ func TestRefusals(t *testing.T) {
 	c := b.lead(t)
 	db.Exec(t, `CREATE ROLE rds_superuser`) // a sign of Amazon RDS, where it is set in another way
 	_, v := b.judge(t, c, Identity{})
-	if v.Err == nil || !v.Err.Permanent || !strings.Contains(v.Err.Error(), "wal_level is replica") || !strings.Contains(v.Err.Hint, "rds.logical_replication = 1") {
-		t.Errorf("verdict %+v", v)
-	}
 	db.Exec(t, `DROP ROLE rds_superuser`)
-	if _, err := c.MakeSlot(t.Context(), Make, time.Second); !permanentError(err) || !strings.Contains(err.Error(), "ALTER SYSTEM SET wal_level") {
-		t.Errorf("%v", err)
+	_, err := c.MakeSlot(t.Context(), Make, time.Second)
+	if db.Major(t) >= 19 { // the first slot raises the level
+		if v.Err != nil || err != nil {
+			t.Errorf("verdict %+v, %v", v, err)
+		}
+	} else {
+		if v.Err == nil || !v.Err.Permanent || !strings.Contains(v.Err.Error(), "wal_level is replica") || !strings.Contains(v.Err.Hint, "rds.logical_replication = 1") {
+			t.Errorf("verdict %+v", v)
+		}
+		if !permanentError(err) || !strings.Contains(err.Error(), "ALTER SYSTEM SET wal_level") {
+			t.Errorf("%v", err)
+		}
 	}
 	// Both walsenders are taken.
 	another := b.cfg

@@ -42,6 +42,11 @@ func TestPublishedIsWhatTheServerLists(t *testing.T) {
 			db.Exec(t, `CREATE PUBLICATION `+name+`_`+with+` `+of+` WITH (publish_via_partition_root = `+with+`)`)
 		}
 	}
+	if version >= 19 {
+		for _, with := range []string{"false", "true"} {
+			db.Exec(t, `CREATE PUBLICATION except_`+with+` FOR ALL TABLES EXCEPT (TABLE ONLY s.plain, s.parts) WITH (publish_via_partition_root = `+with+`)`)
+		}
+	}
 	if version >= 18 {
 		db.Exec(t, `CREATE PUBLICATION generated FOR ALL TABLES WITH (publish_generated_columns = stored)`)
 	}

@@ -288,6 +288,10 @@ func TestDamage(t *testing.T) {
 		{"1 5 7=9 8=10", "1 5 7=9 11=10", "lost a table, even if it has it again"},
 		{"1 5 7=9", "1 5", "lost a table, even if it has it again"},
 		{"1", "1 5", "was altered"},
+		{"1 5 !7=9", "1 5", ""},
+		{"1 5 !7=9", "1 5 !8=10", "excludes a table that it had"},
+		{"1 5", "1 5 !8=10", "excludes a table that it had"},
+		{"1 5 7=9" + PassedOver, "1 5 7=9", "lost a table, even if it has it again"},
 	} {
 		if got := Damage(c.before, c.after); got != c.want {
 			t.Errorf("Damage(%q, %q) = %q, want %q", c.before, c.after, got, c.want)
@@ -351,17 +355,20 @@ func TestJudge(t *testing.T) {
 			k.Timeline = 3
 			s.Ended = map[uint32]outbox.LSN{1: 950}
 		}, cause: "slot", reason: "does not descend", slot: Remake},
-		"wal2json":              {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Plugin = "wal2json" }, cause: "slot", reason: "wal2json", hint: "pg_drop_replication_slot('ob')", permanent: true},
-		"physical":              {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Type = "physical" }, cause: "slot", reason: "physical", hint: "another slot name", permanent: true},
-		"other database":        {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Database = "x" }, cause: "slot", reason: "database x", hint: "another slot name", permanent: true},
-		"two_phase":             {spoil: func(s *State, _ *outbox.Identity) { s.Slot.TwoPhase = true }, cause: "slot", reason: "two_phase", hint: "another slot name", permanent: true},
-		"standby":               {spoil: func(s *State, _ *outbox.Identity) { s.InRecovery = true }, cause: "slot", reason: "standby", hint: "read-write"},
-		"wal_level":             {spoil: func(s *State, _ *outbox.Identity) { s.WALLevel = "replica" }, cause: "slot", reason: "wal_level is replica", hint: "ALTER SYSTEM SET wal_level", permanent: true},
-		"no publication":        {spoil: func(s *State, _ *outbox.Identity) { s.Publication = Publication{} }, cause: "publication", reason: "does not exist", slot: Remake, publication: Make},
-		"no inserts":            {spoil: func(s *State, _ *outbox.Identity) { s.Publication.Insert = false }, cause: "publication", reason: "inserts", hint: `ALTER PUBLICATION "pub" SET (publish = 'insert');`, permanent: true},
-		"publication re-made":   {spoil: func(s *State, _ *outbox.Identity) { s.Publication.Mark = "2 6 8=9" }, cause: "publication", reason: "re-created while nobody watched", slot: Remake},
-		"publication grew":      {spoil: func(s *State, _ *outbox.Identity) { s.Publication.Mark = "1 5 7=9 8=10" }},
-		"the slot's word first": {spoil: func(s *State, _ *outbox.Identity) { s.Publication = Publication{}; s.Slot = Slot{} }, cause: "slot", reason: "does not exist", slot: Make, publication: Make},
+		"wal2json":                        {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Plugin = "wal2json" }, cause: "slot", reason: "wal2json", hint: "pg_drop_replication_slot('ob')", permanent: true},
+		"physical":                        {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Type = "physical" }, cause: "slot", reason: "physical", hint: "another slot name", permanent: true},
+		"other database":                  {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Database = "x" }, cause: "slot", reason: "database x", hint: "another slot name", permanent: true},
+		"two_phase":                       {spoil: func(s *State, _ *outbox.Identity) { s.Slot.TwoPhase = true }, cause: "slot", reason: "two_phase", hint: "another slot name", permanent: true},
+		"standby":                         {spoil: func(s *State, _ *outbox.Identity) { s.InRecovery = true }, cause: "slot", reason: "standby", hint: "read-write"},
+		"wal_level":                       {spoil: func(s *State, _ *outbox.Identity) { s.WALLevel = "replica" }, cause: "slot", reason: "wal_level is replica", hint: "ALTER SYSTEM SET wal_level", permanent: true},
+		"the first slot raises the level": {spoil: func(s *State, _ *outbox.Identity) { s.WALLevel, s.EffectiveLevel = "replica", "replica" }},
+		"a slot has raised the level":     {spoil: func(s *State, _ *outbox.Identity) { s.WALLevel, s.EffectiveLevel = "replica", "logical" }},
+		"no slot raises minimal":          {spoil: func(s *State, _ *outbox.Identity) { s.WALLevel, s.EffectiveLevel = "minimal", "minimal" }, cause: "slot", reason: "wal_level is minimal", hint: "ALTER SYSTEM SET wal_level", permanent: true},
+		"no publication":                  {spoil: func(s *State, _ *outbox.Identity) { s.Publication = Publication{} }, cause: "publication", reason: "does not exist", slot: Remake, publication: Make},
+		"no inserts":                      {spoil: func(s *State, _ *outbox.Identity) { s.Publication.Insert = false }, cause: "publication", reason: "inserts", hint: `ALTER PUBLICATION "pub" SET (publish = 'insert');`, permanent: true},
+		"publication re-made":             {spoil: func(s *State, _ *outbox.Identity) { s.Publication.Mark = "2 6 8=9" }, cause: "publication", reason: "re-created while nobody watched", slot: Remake},
+		"publication grew":                {spoil: func(s *State, _ *outbox.Identity) { s.Publication.Mark = "1 5 7=9 8=10" }},
+		"the slot's word first":           {spoil: func(s *State, _ *outbox.Identity) { s.Publication = Publication{}; s.Slot = Slot{} }, cause: "slot", reason: "does not exist", slot: Make, publication: Make},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -395,6 +402,7 @@ func TestJudgeTables(t *testing.T) {
 	}{
 		"covered":  {spoil: func(*State, *TableState) {}},
 		"lacking":  {spoil: func(_ *State, ts *TableState) { ts.Published = false }, reason: "lacks table public.outbox", hint: `ADD TABLE "public"."outbox"`, add: 1},
+		"excluded": {spoil: func(s *State, ts *TableState) { ts.Published, s.Publication.AllTables = false, true }, reason: "excludes table public.outbox", hint: "SET ALL TABLES;"},
 		"missing":  {spoil: func(_ *State, ts *TableState) { *ts = TableState{Table: ts.Table} }, reason: "does not exist"},
 		"view":     {spoil: func(_ *State, ts *TableState) { ts.Kind = "v" }, reason: "not a table"},
 		"unlogged": {spoil: func(_ *State, ts *TableState) { ts.Unlogged = true }, reason: "unlogged", hint: "SET LOGGED"},

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/platform"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
@@ -116,20 +115,20 @@ func serverVersion(ctx context.Context, pg *pgconn.PgConn) (int, error) {
 
 func makeSlotError(ctx context.Context, pg *pgconn.PgConn, slot string, err error) *postgres.Error {
 	e := &postgres.Error{What: "make slot " + slot, Err: err}
-	on := func() *platform.Platform {
-		in := inspection{ctx: ctx, pg: pg}
-		in.platform()
-		return in.state.Platform
-	}
+	in := inspection{ctx: ctx, pg: pg}
 	switch postgres.Code(err) {
 	case pgerrcode.ConfigurationLimitExceeded:
 		e.Permanent, e.Hint = true, "raise max_replication_slots, or drop a slot that nobody needs (outbox-cdc slots)"
 	case pgerrcode.InsufficientPrivilege:
-		e.Permanent, e.Hint = true, on().Replicates("…")+" or run outbox-cdc init as a role that may replicate"
+		in.platform()
+		e.Permanent, e.Hint = true, in.state.Platform.Replicates("…")+" or run outbox-cdc init as a role that may replicate"
 	case pgerrcode.DuplicateObject:
 		e.Err = as(errSlotExists, err)
 	case pgerrcode.ObjectNotInPrerequisiteState:
-		e.Permanent, e.Hint = true, on().WALLevel()
+		in.server()
+		in.platform()
+		_, hints := in.state.Undecodable() // none: the server says what else it needs
+		e.Permanent, e.Hint = true, oneHint(hints)
 	default:
 		if shuttingDown(err) {
 			e.Err = as(ErrShutdown, err)

@@ -19,16 +19,19 @@ import (
 )
 
 // publicationMark is oid, xmin and the members of a publication as text.
-// Members are "oid=relation" of pg_publication_rel.
+// Members are "oid=relation" of pg_publication_rel, with a "!" before one that is excluded.
 func publicationMark(oid, xmin, members string) string {
 	return strings.TrimSpace(oid + " " + xmin + " " + members)
 }
+
+// PassedOver is put behind a Mark of which rows were passed over: no later Mark is like it.
+const PassedOver = " 0=0"
 
 // Watched is what a leader looks at every few seconds.
 type Watched struct {
 	Retained
 	Publication string            // its Mark; empty: it does not exist
-	Relations   map[string]uint32 // which each table is, by OID; 0: there is none
+	Relations   map[string]uint32 // which each table is, by OID; 0: there is none in the WAL
 }
 
 // Watch looks at a slot, its publication and its tables in 0.2 ms. A publication that was
@@ -65,7 +68,7 @@ func Watching(cfg Config, w *Watched) postgres.Question {
 
 // Damage compares two Marks of a publication: it says what happened between
 // them that may have kept rows from the stream, or nothing. Tables that were
-// added do no harm. It is pure.
+// added, or are not excluded any more, do no harm. It is pure.
 func Damage(before, after string) string {
 	if before == after || before == "" {
 		return ""
@@ -80,8 +83,12 @@ func Damage(before, after string) string {
 	if len(b) < 2 || len(a) < 2 || b[1] != a[1] {
 		return "was altered"
 	}
-	if slices.ContainsFunc(b[2:], func(member string) bool { return !slices.Contains(a[2:], member) }) {
+	excluded := func(member string) bool { return strings.HasPrefix(member, "!") }
+	if slices.ContainsFunc(b[2:], func(member string) bool { return !excluded(member) && !slices.Contains(a[2:], member) }) {
 		return "lost a table, even if it has it again"
+	}
+	if slices.ContainsFunc(a[2:], func(member string) bool { return excluded(member) && !slices.Contains(b[2:], member) }) {
+		return "excludes a table that it had"
 	}
 	return ""
 }
@@ -111,7 +118,7 @@ func Replaced(before, after map[string]uint32) string {
 		switch {
 		case !configured || was == 0 || was == now:
 		case now == 0:
-			return fmt.Sprintf("table %s is gone: relation %d was renamed, moved or dropped", name, was)
+			return fmt.Sprintf("table %s is gone from the WAL: relation %d was renamed, moved, dropped or set to UNLOGGED", name, was)
 		default:
 			return fmt.Sprintf("table %s is another table than before: relation %d, before %d (swapped by rename, or created again)", name, now, was)
 		}

@@ -5,4 +5,5 @@ SELECT current_setting('server_version_num'), current_setting('wal_level'), pg_i
     CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text,
     current_user, EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'outbox_cdc' AND c.relname = 'leader')::text,
     current_setting('synchronous_standby_names'),
-    EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'outbox_cdc' AND c.relname = 'tally')::text
+    EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'outbox_cdc' AND c.relname = 'tally')::text,
+    coalesce(current_setting('effective_wal_level', true), '') -- from 19 on

@@ -1,5 +1,5 @@
 -- The tables that publications publish by their own names, as pg_publication_tables
--- of versions 15 to 18 lists them: that view opens each table, so it waits for
+-- lists them from version 15 on: that view opens each table, so it waits for
 -- anybody who has one locked. A reader asks for relid and pubname in a lateral
 -- subquery, so that only its tables' row filters are printed, which opens them,
 -- unless they are locked. No volatile function may be in published, such as those
@@ -23,8 +23,10 @@ WITH locked AS MATERIALIZED (
     LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid AND NOT p.puballtables
         AND NOT EXISTS (SELECT FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = c.relnamespace)
     CROSS JOIN LATERAL (
-        -- Whether the table itself, and whether a partitioned one above it, is in the publication.
-        SELECT coalesce(bool_or(m.relid = c.oid), false) AS itself, coalesce(bool_or(m.relid <> c.oid), false) AS above
+        -- Whether the table itself, and whether a partitioned one above it, is in the publication,
+        -- and whether one of them is excluded from all tables (EXCEPT, from 19 on).
+        SELECT coalesce(bool_or(m.relid = c.oid) FILTER (WHERE m.listed), false) AS itself,
+            coalesce(bool_or(m.relid <> c.oid) FILTER (WHERE m.listed), false) AS above, coalesce(bool_or(m.excluded), false) AS excluded
         FROM (
             WITH RECURSIVE up AS (
                 SELECT c.oid AS relid
@@ -32,13 +34,13 @@ WITH locked AS MATERIALIZED (
                 SELECT i.inhparent FROM up JOIN pg_class k ON k.oid = up.relid AND k.relispartition
                     JOIN pg_inherits i ON i.inhrelid = k.oid AND NOT i.inhdetachpending
             )
-            SELECT relid FROM up
+            SELECT mc.oid AS relid, coalesce((to_jsonb(x)->>'prexcept')::boolean, false) AS excluded,
+                x.oid IS NOT NULL OR mc.oid >= 16384 AND mc.relkind IN ('r', 'p') AND mc.relpersistence = 'p' AND (p.puballtables
+                    OR EXISTS (SELECT FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = mc.relnamespace)) AS listed
+            FROM up JOIN pg_class mc ON mc.oid = up.relid
+            LEFT JOIN pg_publication_rel x ON x.prpubid = p.oid AND x.prrelid = mc.oid
         ) m
-        JOIN pg_class mc ON mc.oid = m.relid
-        WHERE EXISTS (SELECT FROM pg_publication_rel x WHERE x.prpubid = p.oid AND x.prrelid = mc.oid)
-            OR mc.oid >= 16384 AND mc.relkind IN ('r', 'p') AND mc.relpersistence = 'p' AND (p.puballtables
-                OR EXISTS (SELECT FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = mc.relnamespace))
-    ) listed
-    WHERE CASE WHEN p.pubviaroot THEN listed.itself AND NOT listed.above
-        ELSE c.relkind <> 'p' AND (listed.itself OR listed.above AND NOT p.puballtables) END
+    ) found
+    WHERE NOT found.excluded AND CASE WHEN p.pubviaroot THEN found.itself AND NOT found.above
+        ELSE c.relkind <> 'p' AND (found.itself OR found.above AND NOT p.puballtables) END
 )

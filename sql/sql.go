@@ -160,9 +160,10 @@ var (
 )
 
 // WithPublished puts before a statement what publications publish, for a server of this
-// major version. How later ones keep it is not known.
+// major version. A later one than is known is asked as the newest that is: the server's own
+// list would wait for everybody who has a published table locked.
 func WithPublished(major int, statement string) string {
-	if major >= 15 && major <= 18 {
+	if major >= 15 {
 		return published + statement
 	}
 	return publishedView + statement

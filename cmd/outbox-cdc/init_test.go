@@ -222,6 +222,12 @@ func TestInitSaysWhatIsInTheWay(t *testing.T) {
 
 func TestInitNeedsLogicalDecoding(t *testing.T) {
 	db := harness.PrivatePostgres(t, localpg.Options{Settings: map[string]string{"wal_level": "replica"}})
-	_, e := command(t, exitPermanent, "init", "--config", file(t, db.DSN, db.DSN, ""), "--native-table")
-	mustHave(t, e, "wal_level", "logical")
+	want := exitPermanent
+	if db.Major(t) >= 19 { // the first slot raises the level
+		want = exitOK
+	}
+	_, e := command(t, want, "init", "--config", file(t, db.DSN, db.DSN, ""), "--native-table")
+	if want == exitPermanent {
+		mustHave(t, e, "wal_level", "logical")
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -82,15 +83,19 @@ func (w *world) startPostgres(ctx context.Context, o Options) error {
 	}
 	w.pool = pool
 	w.later(func(context.Context) error { pool.Close(); return nil })
-	var level string
-	err = pool.QueryRow(ctx, `SELECT current_setting('server_version'), current_setting('wal_level')`).Scan(&w.postgresVersion, &level)
+	var state replication.State
+	err = postgres.Acquire(ctx, pool, func(conn *pgx.Conn) (err error) {
+		w.postgresVersion = conn.PgConn().ParameterStatus("server_version")
+		state, err = replication.InspectServer(ctx, conn.PgConn())
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("--postgres: %w", err)
 	}
 	w.postgresVersion, _, _ = strings.Cut(w.postgresVersion, " ")
 	w.postgresVersion += kind
-	if level != "logical" {
-		return fmt.Errorf("--postgres: wal_level is %s and must be logical: ALTER SYSTEM SET wal_level = 'logical', then restart the server", level)
+	if reason, hints := state.Undecodable(); reason != "" {
+		return fmt.Errorf("--postgres: %s (%s)", reason, strings.Join(hints, " "))
 	}
 	return nil
 }

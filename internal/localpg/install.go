@@ -47,8 +47,8 @@ func findInstallation(ctx context.Context, version string) (installation, error)
 	major := 0
 	if version != "" {
 		n, err := strconv.Atoi(version)
-		if err != nil || fetched[n] == "" {
-			return installation{}, fmt.Errorf("%q is not a major version from %d to 18, nor a whole one such as 17.10.0", version, oldest)
+		if err != nil || n < oldest {
+			return installation{}, fmt.Errorf("%q is not a major version from %d on, nor a whole one such as 17.10.0", version, oldest)
 		}
 		major = n
 	}
@@ -56,6 +56,9 @@ func findInstallation(ctx context.Context, version string) (installation, error)
 		return inst, nil
 	}
 	wanted := fetched[cmp.Or(major, 18)]
+	if wanted == "" {
+		return installation{}, fmt.Errorf("PostgreSQL %d is not installed (looked in %s and next to pg_config and postgres), and cannot be fetched", major, strings.Join(places, ", "))
+	}
 	inst, err := fetch(ctx, wanted)
 	if err != nil {
 		return installation{}, fmt.Errorf("none is installed (looked in %s and next to pg_config) and fetching %s failed: %w",

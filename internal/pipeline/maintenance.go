@@ -198,6 +198,10 @@ func (d *driver) watch(ctx context.Context, before *outbox.Identity, watched *re
 	}
 	switch {
 	case damage != "":
+		if err := d.notePassedOver(ctx, before); err != nil {
+			d.retried(ctx, err, retainedEvery, "could not look at the slot and its publication")
+			return
+		}
 		d.cfg.Metrics.PublicationChanged()
 		message := "the publication or a table changed: rows may have been passed over, so the stream is swept"
 		if d.stream.stateless() {
@@ -217,6 +221,17 @@ func (d *driver) watch(ctx context.Context, before *outbox.Identity, watched *re
 	}
 	d.wal.judged.Store(nil)
 	d.answers.Put(answer{0, func() { d.wal.kill() }})
+}
+
+// notePassedOver remembers damage of a stream whose tables keep no state until a person has looked:
+// what is put right before the next connection looks leaves no other trace.
+func (d *driver) notePassedOver(ctx context.Context, before *outbox.Identity) error {
+	if !d.stream.stateless() {
+		return nil
+	}
+	damaged := *before
+	damaged.Publication += replication.PassedOver
+	return d.stream.store.Identify(ctx, damaged)
 }
 
 // usable says that a table which could not be read when the connection began, because it was

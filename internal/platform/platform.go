@@ -114,11 +114,6 @@ const RestartToo = "  -- and restart PostgreSQL"
 
 var alterSystem = regexp.MustCompile(`ALTER SYSTEM SET (\w+) = ([^;]+);( SELECT pg_reload_conf\(\);)?`)
 
-// WALLevel has logical decoding switched on.
-func (p *Platform) WALLevel() string {
-	return strings.Join(p.Hints("ALTER SYSTEM SET wal_level = 'logical';", "restart PostgreSQL"), " and ")
-}
-
 // Replicates lets a role replicate.
 func (p *Platform) Replicates(role string) string {
 	if p == nil || p.grant == "" {

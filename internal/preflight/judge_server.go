@@ -22,7 +22,7 @@ var serverChecks = []check{
 	{
 		name: "server-version", needs: []string{"state"}, judge: judgeVersion,
 		looks:  "the server's version",
-		levels: "FAIL: before 14. WARN: newer than 18, which has not been tried",
+		levels: "FAIL: before 14. WARN: newer than 19, which has not been tried",
 		why:    "older servers lack what streaming needs; newer ones may differ in what was tested",
 	},
 	{
@@ -44,8 +44,8 @@ var serverChecks = []check{
 	},
 	{
 		name: "wal-level", needs: []string{"state"}, judge: judgeWALLevel,
-		looks:  "`wal_level`",
-		levels: "FAIL: it is not `logical`",
+		looks:  "`wal_level` and, from 19 on, `effective_wal_level`",
+		levels: "FAIL: it is not `logical`; from 19 on `replica` will do, since the first slot raises the level",
 		why:    "only then does the WAL hold what is needed to read rows from it; until then everything is swept",
 	},
 	{
@@ -144,8 +144,8 @@ func judgeVersion(j *judgment) {
 	switch {
 	case j.State.Version < 140_000:
 		j.fail("", "PostgreSQL "+release+" is older than 14", "upgrade the server to PostgreSQL 14 or later")
-	case j.State.Version >= 190_000:
-		j.warn("", "PostgreSQL "+release+" is newer than 18, the newest that was tried", "look for a newer outbox-cdc")
+	case j.State.Version >= 200_000:
+		j.warn("", "PostgreSQL "+release+" is newer than 19, the newest that was tried", "look for a newer outbox-cdc")
 	default:
 		j.ok("", "PostgreSQL %s", release)
 	}
@@ -183,10 +183,10 @@ func judgePrimary(j *judgment) {
 }
 
 func judgeWALLevel(j *judgment) {
-	if j.State.WALLevel != "logical" {
-		j.fail("", "wal_level is "+j.State.WALLevel, "ALTER SYSTEM SET wal_level = 'logical';", "restart PostgreSQL")
+	if reason, hints := j.State.Undecodable(); reason != "" {
+		j.fail("", reason, hints...)
 	}
-	j.otherwise("", "wal_level is logical")
+	j.otherwise("", "%s", j.State.Decoding())
 }
 
 func judgeSlots(j *judgment) {

@@ -151,7 +151,7 @@ func TestJudgments(t *testing.T) {
 		"no connection":  {"connection", Fail, func(f *Facts) { f.Table = Session{User: "cdc", Err: errors.New("refused"), Hint: "start it"} }, []string{"cannot connect as the role that reads and marks: refused", "start it"}},
 		"no replication": {"connection", Fail, func(f *Facts) { f.Streaming = Session{User: "s", Err: errors.New("no"), Hint: "x"} }, []string{"the role that streams: no"}},
 		"old server":     {"server-version", Fail, func(f *Facts) { f.State.Version = 130_005 }, []string{"13.5", "PostgreSQL 14"}},
-		"new server":     {"server-version", Warn, func(f *Facts) { f.State.Version = 190_000 }, []string{"19.0"}},
+		"new server":     {"server-version", Warn, func(f *Facts) { f.State.Version = 200_000 }, []string{"20.0"}},
 		"no encoding":    {"encoding", Warn, func(f *Facts) { f.Server.Encoding = "SQL_ASCII" }, []string{"valid UTF-8", "pg_dump"}},
 		"mixed encoding": {"encoding", Fail, func(f *Facts) { f.Server.Encoding = "MULE_INTERNAL" }, []string{"MULE_INTERNAL", "pg_dump"}},
 		"standby":        {"primary", Fail, func(f *Facts) { f.State.InRecovery = true }, []string{"target_session_attrs=read-write"}},
@@ -159,7 +159,9 @@ func TestJudgments(t *testing.T) {
 		"paused table": {"paused", Warn, func(f *Facts) {
 			f.Paused = []outbox.Park{{Scope: outbox.Scope{Kind: outbox.ScopeTable, Table: "public.old"}}}
 		}, []string{"outbox-cdc resume --stream orders --table public.old"}},
-		"wal_level": {"wal-level", Fail, func(f *Facts) { f.State.WALLevel = "replica" }, []string{"ALTER SYSTEM SET wal_level = 'logical';", "restart"}},
+		"first slot": {"wal-level", OK, func(f *Facts) { f.State.WALLevel, f.State.EffectiveLevel = "replica", "replica" }, []string{"the first logical slot raises effective_wal_level", "without a restart"}},
+		"raised":     {"wal-level", OK, func(f *Facts) { f.State.WALLevel, f.State.EffectiveLevel = "replica", "logical" }, []string{"effective_wal_level is logical while there is a logical slot"}},
+		"wal_level":  {"wal-level", Fail, func(f *Facts) { f.State.WALLevel = "replica" }, []string{"ALTER SYSTEM SET wal_level = 'logical';", "restart"}},
 		"slots full": {"replication-slots", Fail, func(f *Facts) {
 			f.Server.Slots, f.State.Slot, f.Server.IdleSlots = 10, replication.Slot{}, []string{"o'ld"}
 		}, []string{"10 of 10", "pg_drop_replication_slot('o''ld')", "max_replication_slots = 15"}},

@@ -528,6 +528,35 @@ func TestATableIsAwayForAWhile(t *testing.T) {
 	}
 }
 
+// A table that keeps no state leaves the WAL of a publication for all tables, and comes back
+// before anybody looks: the stream stops until a person has looked.
+func TestATableWithoutStateLeavesAllTables(t *testing.T) {
+	t.Parallel() // it mostly waits
+	for name, c := range map[string]struct{ leaves, comes string }{
+		"unlogged": {`ALTER TABLE events SET UNLOGGED`, `ALTER TABLE events SET LOGGED`},
+		"excluded": {`ALTER PUBLICATION %s SET ALL TABLES EXCEPT (TABLE events)`, `ALTER PUBLICATION %s SET ALL TABLES`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "excluded" {
+				atLeast(t, 19)
+			}
+			l := stateless()
+			w := newWorld(t, surroundings{layout: &l})
+			publication := harness.One[string](t, w.db, `SELECT pubname::text FROM pg_publication`)
+			w.db.Exec(t, `DROP PUBLICATION `+publication)
+			w.db.Exec(t, `CREATE PUBLICATION `+publication+` FOR ALL TABLES WITH (publish = 'insert', publish_via_partition_root = true)`)
+			p := w.run().streaming()
+			w.db.Exec(t, strings.ReplaceAll(c.leaves, "%s", publication))
+			p.Await(15*time.Second, "rows may have been passed over, so the stream stops")
+			w.db.Exec(t, strings.ReplaceAll(c.comes, "%s", publication))
+			p.stop()
+			p = w.run() // it has only what was remembered
+			p.Await(15*time.Second, "the stream does not work", "UPDATE outbox_cdc.leader SET publication")
+			p.stop()
+		})
+	}
+}
+
 // A table that keeps no state is taken out of the publication: the stream stops,
 // and its metrics show that for as long as it lasts.
 func TestATableWithoutStateIsTakenOut(t *testing.T) {
