@@ -87,7 +87,7 @@ func (s *sweep) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := s.begin(ctx); err != nil {
+	if err := s.begin(ctx, plans); err != nil {
 		return err
 	}
 	for i := range s.request.Parts {
@@ -105,8 +105,20 @@ func (s *sweep) run(ctx context.Context) error {
 	return nil
 }
 
-// begin takes the snapshot, then reads the insert position.
-func (s *sweep) begin(ctx context.Context) error {
+// begin locks the tables, takes the snapshot, then reads the insert position.
+func (s *sweep) begin(ctx context.Context, plans []*plan) error {
+	if err := s.send(ctx, s.conn, tablesql.Step{SQL: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}); err != nil {
+		return fmt.Errorf("taking the snapshot of a page: %w", err)
+	}
+	for _, p := range plans {
+		t, pin := p.relation.Table, s.settings().Pin(p.relation)
+		if len(pin) == 0 {
+			continue
+		}
+		if err := s.send(ctx, s.conn, pin...); err != nil {
+			return tablesql.Refusal(t, fmt.Errorf("reading a page of table %s: %w", t, err))
+		}
+	}
 	began := time.Now()
 	read := func(row [][]byte) (err error) {
 		if s.page.Snapshot, err = outbox.ParseSnapshot(string(row[0])); err != nil {
@@ -116,7 +128,6 @@ func (s *sweep) begin(ctx context.Context) error {
 		return err
 	}
 	err := s.send(ctx, s.conn,
-		tablesql.Step{SQL: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"},
 		// The statement's snapshot, which is the transaction's, exists before
 		// its expressions are evaluated.
 		s.settings().Step(read, "pg_catalog.pg_current_snapshot()::pg_catalog.text", "pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text"),

@@ -565,3 +565,57 @@ func TestLockedTablesAreWaitedForTogether(t *testing.T) {
 		t.Errorf("it took %s", took)
 	}
 }
+
+// A rewrite that is not MVCC-safe, such as the end of REPACK (CONCURRENTLY), is under way when a look and
+// a page begin: they see the rows, not the empty table that their snapshot would have.
+func TestNoRowIsTakenForGoneByARewrite(t *testing.T) {
+	b := newBench(t, native(t))
+	b.db.Exec(t, `INSERT INTO outbox (topic, key, payload) SELECT 't', 'k', '\x00' FROM generate_series(1, 3)`)
+	rows := b.sweep(b.everything(10)).Rows
+	for name, read := range map[string]func() (int, error){
+		"look": func() (n int, err error) {
+			answers, err := b.sweeper.Check(t.Context(), rows)
+			for _, a := range answers {
+				if a.State == outbox.CheckPending {
+					n++
+				}
+			}
+			return n, err
+		},
+		"page": func() (int, error) {
+			page, err := b.sweeper.Sweep(t.Context(), b.everything(10))
+			return len(page.Rows), err
+		},
+	} {
+		if _, err := read(); err != nil { // statements are prepared from now on
+			t.Fatal(err)
+		}
+		conn := b.db.Conn(t)
+		tx, err := conn.Begin(t.Context())
+		if err == nil {
+			_, err = tx.Exec(t.Context(), `CREATE TEMPORARY TABLE copy ON COMMIT DROP AS TABLE outbox; TRUNCATE outbox; INSERT INTO outbox OVERRIDING SYSTEM VALUE TABLE copy`)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n int
+		ended := make(chan error, 1)
+		go func() {
+			var err error
+			n, err = read()
+			ended <- err
+		}()
+		harness.Eventually(t, 2*time.Second, func() error { // before it gives the lock up
+			if harness.One[int](t, b.db, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'outbox'::regclass`) == 0 {
+				return errors.New("nobody waits for the table")
+			}
+			return nil
+		})
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err != nil || n != len(rows) || n != 3 {
+			t.Errorf("%s: %d of %d rows are seen, %v", name, n, len(rows), err)
+		}
+	}
+}

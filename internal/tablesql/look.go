@@ -53,10 +53,12 @@ type Look struct {
 func At(ctx context.Context, conn *pgx.Conn, s Settings, prepare bool, looks ...*Look) (outbox.Snapshot, error) {
 	var snapshot outbox.Snapshot
 	s.ByIndex = true
-	steps := []Step{
-		{SQL: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"},
-		s.Step(readSnapshot(&snapshot), "pg_catalog.pg_current_snapshot()::pg_catalog.text"),
+	relations := make([]*Relation, len(looks))
+	for i, l := range looks {
+		relations[i] = l.Relation
 	}
+	steps := append([]Step{{SQL: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}}, s.Pin(relations...)...)
+	steps = append(steps, s.Step(readSnapshot(&snapshot), "pg_catalog.pg_current_snapshot()::pg_catalog.text"))
 	for _, l := range looks {
 		args, err := l.begin()
 		if err != nil {

@@ -43,6 +43,8 @@ type Relation struct {
 
 	// Archive is the table that rows are moved to; nil: none is, or it is not there.
 	Archive *Relation
+	// side is the table with headers; nil: there is none, or it cannot be read as a whole.
+	side *Relation
 	// above are the OIDs of the tables that this one inherits from or is a partition of, at any distance.
 	above []string
 	// shape is what of its columns decides whether another table holds as much: see columnShape.
@@ -191,7 +193,7 @@ func loadAll(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]Des
 
 // Describe is Load for tables whose mappings may not fit: the columns that a
 // mapping names need not exist. Statements must not be made of a Relation before
-// Complete. The tables, and their archives, are read by one statement.
+// Complete. The tables, their archives and those with headers are read by one statement.
 func Describe(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]Described, error) {
 	all := slices.Clone(tables)
 	for _, t := range tables {
@@ -199,19 +201,31 @@ func Describe(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]De
 			all = append(all, &outbox.Table{Schema: a.Schema, Name: a.Name})
 		}
 	}
+	archives := len(all)
+	for _, t := range tables {
+		if h := t.Mapping.HeadersTable; h.Name != "" {
+			all = append(all, &outbox.Table{Schema: h.Schema, Name: h.Name})
+		}
+	}
 	found, err := describeEach(ctx, conn, all)
 	if err != nil {
 		return nil, err
 	}
-	archives := found[len(tables):]
+	archived, sides := found[len(tables):archives], found[archives:]
 	for i, t := range tables {
+		if t.Mapping.HeadersTable.Name != "" {
+			if sides[0].Err == nil {
+				found[i].Relation.side = sides[0].Relation
+			}
+			sides = sides[1:]
+		}
 		if t.Mapping.Archive.Name == "" {
 			continue
 		}
-		if found[i].Relation.Archive = archives[0].Relation; found[i].Err == nil {
-			found[i].Err = archives[0].Err
+		if found[i].Relation.Archive = archived[0].Relation; found[i].Err == nil {
+			found[i].Err = archived[0].Err
 		}
-		archives = archives[1:]
+		archived = archived[1:]
 	}
 	return found[:len(tables)], nil
 }

@@ -1,0 +1,27 @@
+package tablesql
+
+import "strings"
+
+// Pin is the steps that lock the relations, and the tables of their headers, for a transaction
+// that has begun and has no snapshot yet. Where a rewrite that is not MVCC-safe ends between
+// snapshot and read (REPACK (CONCURRENTLY), TRUNCATE, ALTER TABLE), the snapshot sees an empty
+// table. ACCESS SHARE keeps such a rewrite from ending. It takes SELECT on the table, not on columns.
+// https://www.postgresql.org/docs/current/mvcc-caveats.html
+func (s Settings) Pin(relations ...*Relation) []Step {
+	var names []string
+	for _, r := range relations {
+		for _, one := range []*Relation{r, r.side} {
+			if one != nil && one.SystemColumns {
+				names = append(names, one.Name())
+			}
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return []Step{ // utility statements take no snapshot, which SELECT set_config would
+		{SQL: "SET LOCAL lock_timeout = " + millis(s.LockTimeout)},
+		{SQL: "SET LOCAL statement_timeout = " + millis(s.StatementTimeout)},
+		{SQL: "LOCK TABLE " + strings.Join(names, ", ") + " IN ACCESS SHARE MODE"},
+	}
+}
