@@ -157,6 +157,28 @@ func (r Retained) Bytes() uint64 {
 	return uint64(r.Insert - r.Restart)
 }
 
+// HeldByOthers says that the slot holds back most of a budget although its position is near
+// the end of the WAL: an open transaction of anybody holds it, and moving on frees nothing.
+func (r Retained) HeldByOthers(budget uint64) bool {
+	return budget > 0 && r.Bytes() > budget/4*3 && r.Lag() <= budget/4
+}
+
+// HolderOf is the oldest open transaction where others have the slot hold back most of the
+// budget; none where they do not, or where it has ended.
+func HolderOf(ctx context.Context, q postgres.DB, r Retained, budget uint64) (Blocker, error) {
+	if !r.HeldByOthers(budget) {
+		return Blocker{}, nil
+	}
+	rows, err := texts(ctx, q, sql.SlotBlockers)
+	if err != nil {
+		return Blocker{}, fmt.Errorf("look for the transaction that holds back WAL: %w", err)
+	}
+	if by := parseBlockers(rows); len(by) > 0 {
+		return by[0], nil
+	}
+	return Blocker{}, nil
+}
+
 // ReadRetained asks how much WAL the slot holds back.
 func ReadRetained(ctx context.Context, q postgres.DB, slot string) (Retained, error) {
 	w, err := Watch(ctx, q, Config{Slot: slot})
@@ -239,6 +261,17 @@ func (b Blocker) String() string {
 	}
 	who := strings.Join(strings.Fields(fmt.Sprintf("process %s %s %s %s %s", b.PID, b.User, b.Database, b.Application, b.State)), " ")
 	return fmt.Sprintf("%s%s (SELECT pg_terminate_backend(%s) ends it)", who, since, b.PID)
+}
+
+// Exists says whether there is one.
+func (b Blocker) Exists() bool { return b.PID != "" || b.Prepared != "" }
+
+// Text is String, and empty where there is none.
+func (b Blocker) Text() string {
+	if !b.Exists() {
+		return ""
+	}
+	return b.String()
 }
 
 // Lasting is b without what changes from one look to the next, for a reason that is

@@ -274,6 +274,9 @@ func printSlot(line func(string, string, ...any), s *status.Slot) {
 		limit = "the server allows " + room(s.Safe) + " more"
 	}
 	line("WAL", "holds back %s of %s (wal_budget); %s", status.Bytes(s.Retained), status.Bytes(s.Budget), limit)
+	if s.HeldBy != "" {
+		line("held by", "%s", s.HeldBy)
+	}
 	over := "" // what a forecast over less than its window rests on
 	if s.Growth != nil && s.GrowthOver < status.ForecastWindow.Seconds()*9/10 {
 		over = fmt.Sprintf(" (by the last %s)", status.About(time.Duration(s.GrowthOver*float64(time.Second))))

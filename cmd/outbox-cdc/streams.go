@@ -67,6 +67,7 @@ func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, l
 		MarkRows:          s.Mark.BatchRows,
 		HeartbeatInterval: s.HeartbeatInterval,
 		DrainTimeout:      s.DrainTimeout,
+		KeepSlot:          !s.GiveUpSlot,
 		Shadow:            s.Shadow(),
 		Metrics:           m,
 		Traces:            seen.traces.Stream(s.Name),

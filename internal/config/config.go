@@ -193,6 +193,11 @@ type Stream struct {
 	// WALBudget is how much WAL the slot may hold back on the primary's disk. Above it the
 	// slot moves on, and the sweeper publishes what it passed over.
 	WALBudget Bytes `yaml:"wal_budget" default:"8GiB" min:"64MiB"`
+	// GiveUpSlot drops the slot where it holds back more than wal_budget whatever the stream
+	// does: for a transaction that stays open in any database of the server, or a standby that
+	// is waited for. The table is swept, and the slot made again when that is over. Tables that
+	// keep no state never give it up.
+	GiveUpSlot bool `yaml:"give_up_slot" default:"true"`
 	// Memory bounds the rows of a stream: read, queued, sent, and not yet marked. At the bound
 	// reading waits.
 	Memory Memory `yaml:"memory"`

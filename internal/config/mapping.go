@@ -43,7 +43,8 @@ type MappingSpec struct {
 	// Cluster is the Kafka cluster of the row. Left out: kafka.default.
 	Cluster *ClusterSpec `yaml:"cluster"`
 	// Order columns in which rows are swept. It should follow the order of commits per key;
-	// ties keep the order of insertion within a transaction. Left out: created_at.
+	// ties keep the order of insertion within a transaction, until space is reused or the table
+	// is rewritten by REPACK (CONCURRENTLY) or pg_repack. Left out: created_at.
 	Order []string `yaml:"order"`
 	// Published says what happens to a row on success: its status is written, it is deleted or
 	// moved, or nothing (then nothing covers the loss of the slot).

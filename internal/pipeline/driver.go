@@ -72,6 +72,10 @@ type driver struct {
 	// behindSince is when rows came into memory that have not all left it, or
 	// zero; gauged is when the gauges were set last.
 	behindSince, gauged time.Time
+	unconfirmed         unconfirmed
+	// budget is the regular look's. sweeping: the whole stream is parked.
+	budget   walBudget
+	sweeping atomic.Bool
 	// parksShown is Core.ParkChanges as of the parks shown last, and topicEvents how
 	// many events of single topics were shown since the last second.
 	parksShown  uint64

@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
@@ -66,7 +67,7 @@ func (d *driver) checkSlot(ctx context.Context) error {
 	var watched replication.Watched
 	held, err := d.askPaused(ctx, replication.Watching(d.cfg.Replication, &watched))
 	if err == nil {
-		d.tellRetained(watched.Retained)
+		d.tellRetained(watched.Retained, d.keepBudget(ctx, watched.Retained))
 		if before != nil {
 			d.watch(ctx, before, &watched)
 		}
@@ -163,7 +164,7 @@ func (d *driver) closeOnShutdown(err error) {
 	}
 }
 
-func (d *driver) tellRetained(r replication.Retained) {
+func (d *driver) tellRetained(r replication.Retained, holder string) {
 	conn := d.wal.streaming.Load()
 	if conn != nil {
 		conn.NoteInsert(r.Insert) // how far behind reading is decides how it reads
@@ -172,7 +173,8 @@ func (d *driver) tellRetained(r replication.Retained) {
 		if conn != nil && conn == d.wal.streaming.Load() {
 			d.core.Inserted(r.Insert)
 		}
-		d.core.Retained(r.Bytes())
+		d.core.Retained(freeable(r, d.cfg.Core.WALBudget))
+		d.sweeping.Store(status.StreamPark(d.core.Parks()) != nil)
 		var waiting time.Duration
 		switch rows, _, _ := d.core.Memory(); {
 		case rows == 0:
@@ -182,8 +184,9 @@ func (d *driver) tellRetained(r replication.Retained) {
 		default:
 			waiting = time.Since(d.behindSince)
 		}
+		waiting = max(waiting, d.unconfirmed.look(r, time.Now(), d.cfg.HeartbeatInterval+2*retainedEvery))
 		d.cfg.Metrics.Lag(r.Lag(), waiting)
-		d.cfg.Metrics.Slot(d.stream.tracker.retained(d.cfg.Replication.Slot, d.cfg.Core.WALBudget, r, waiting, time.Now()))
+		d.cfg.Metrics.Slot(d.stream.tracker.retained(d.cfg.Replication.Slot, d.cfg.Core.WALBudget, d.stream.stateless(), r, holder, waiting, time.Now()))
 	}})
 }
 

@@ -72,6 +72,8 @@ type Config struct {
 	// HeartbeatInterval is how often WAL is written so that the slot of an idle
 	// database moves on.
 	HeartbeatInterval time.Duration
+	// KeepSlot: the slot is not given up where others have it hold back more than the WAL budget.
+	KeepSlot bool
 	// DrainTimeout bounds a clean stop.
 	DrainTimeout time.Duration
 
@@ -401,6 +403,7 @@ func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead sta
 		return nil, err
 	}
 	d := &driver{
+		budget:   walBudget{limit: s.cfg.Core.WALBudget},
 		stream:   s,
 		once:     exactly,
 		cfg:      cfg,

@@ -64,7 +64,7 @@ func TestActivity(t *testing.T) {
 	b.cluster(outbox.ClusterState{Cluster: "main", Usable: true})
 	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("nobody answers")})
 	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("nobody answers")})
-	b.retained("s", 1000, replication.Retained{Insert: 500, Confirmed: 400, Restart: 300, Status: "reserved", Safe: -1}, 0, now)
+	b.retained("s", 1000, false, replication.Retained{Insert: 500, Confirmed: 400, Restart: 300, Status: "reserved", Safe: -1}, "", 0, now)
 	b.parked([]outbox.Park{
 		{Scope: outbox.Scope{Kind: outbox.ScopeKey, Table: "t", Topic: "x", Key: "k"}, Reason: "later"}, {Scope: outbox.StreamScope(), Reason: "first"},
 	})

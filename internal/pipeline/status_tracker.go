@@ -181,11 +181,11 @@ func (b *statusTracker) fencing(cluster string, f sink.Fencing) {
 
 // retained takes what the server says of the slot, and returns it with the forecast
 // of its end.
-func (b *statusTracker) retained(name string, budget uint64, r replication.Retained, waiting time.Duration, now time.Time) *status.Slot {
+func (b *statusTracker) retained(name string, budget uint64, unbounded bool, r replication.Retained, holder string, waiting time.Duration, now time.Time) *status.Slot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	slot := survey.SlotOf(name, r, budget)
-	slot.LagSeconds = new(waiting.Seconds())
+	slot := survey.SlotOf(name, r, budget, unbounded)
+	slot.LagSeconds, slot.HeldBy = new(waiting.Seconds()), holder
 	b.forecast.Tell(now, slot)
 	recent := &b.recent
 	if passed := now.Sub(recent.insertAt).Seconds(); !recent.insertAt.IsZero() && passed > 0 && r.Insert >= recent.insert {

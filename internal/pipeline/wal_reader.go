@@ -44,7 +44,9 @@ type walReader struct {
 	judged atomic.Pointer[statestore.Identity]
 	// refused are tables that could not be read when the connection began.
 	refused atomic.Pointer[[]*outbox.Table]
-	decoder *decoder.Decoder
+	// overBudget is why the slot is given up at the end of the connection; nil: it is not.
+	overBudget atomic.Pointer[string]
+	decoder    *decoder.Decoder
 	// history is the database's at the term's first connection, and received the
 	// farthest position that was heard of: see sameHistory.
 	history  history
@@ -178,7 +180,10 @@ func (w *walReader) tellEnd(err error) {
 	}
 	w.d.cfg.Log.Warn().Err(err).Msg("the replication connection ended")
 	w.stream.tracker.recordError("the replication connection", err.Error(), "")
+	overBudget := w.overBudget.Swap(nil)
 	switch {
+	case overBudget != nil:
+		w.stream.remake = checkpoint.Connected{Cause: outbox.CauseWALBudget, Reason: *overBudget}
 	case errors.Is(err, replication.ErrPublicationGone):
 		w.stream.remake = checkpoint.Connected{Cause: outbox.CausePublication, Reason: err.Error()}
 	case is, errors.Is(err, replication.ErrUnreadable), errors.Is(err, replication.ErrFrameTooLarge), errors.Is(err, replication.ErrProtocol):

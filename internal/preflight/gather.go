@@ -280,7 +280,8 @@ func (g *gathering) inspect(ctx context.Context, pg *pgconn.PgConn) {
 	f.Retained = seen(ctx, g, pg, "retained", func(ctx context.Context, pg *pgconn.PgConn) (replication.Retained, error) {
 		return replication.RetainedBy(ctx, pg, cfg.Slot)
 	})
-	if f.State != nil && !f.State.Slot.Exists {
+	held := f.Retained != nil && f.Retained.HeldByOthers(g.facts.Stream.WALBudget)
+	if f.State != nil && !f.State.Slot.Exists || held {
 		g.probe(ctx, "blockers", func(ctx context.Context) (err error) {
 			f.Blockers, err = replication.BlockersOf(ctx, pg)
 			return err

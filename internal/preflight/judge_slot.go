@@ -135,6 +135,10 @@ func judgeSlotWAL(j *judgment) {
 	if r.Safe >= 0 {
 		found += ", and the server drops it after " + size(r.Safe) + " more"
 	}
+	if r.HeldByOthers(budget) && len(j.Blockers) > 0 {
+		j.warn(name, found+"; an open transaction holds it, which no stream can end", j.Blockers[0].String())
+		return
+	}
 	hint := []string{"outbox-cdc run  # while it runs, the budget is kept", "or, if the stream is given up: outbox-cdc destroy --stream " + j.Stream.Name}
 	switch {
 	case r.Status == "unreserved":

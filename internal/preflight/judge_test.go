@@ -215,6 +215,9 @@ func TestJudgments(t *testing.T) {
 		}, []string{"role reader holds the leadership lock", "psql", "pg_terminate_backend(77)"}},
 		"leader holds": {"leadership-lock", OK, func(f *Facts) { f.Leader = &replication.Holder{PID: "77", Name: "outbox-cdc/orders@there"} }, []string{"outbox-cdc/orders@there"}},
 		"much WAL":     {"slot-wal", Warn, func(f *Facts) { f.Retained.Insert = 7 << 30 }, []string{"7.0 GiB", "budget is 8 GiB"}},
+		"held by others": {"slot-wal", Warn, func(f *Facts) {
+			f.Retained.Insert, f.Retained.Confirmed, f.Blockers = 7<<30, 7<<30, []replication.Blocker{{PID: "9", User: "app", Database: "other", Seconds: 900}}
+		}, []string{"an open transaction holds it", "process 9 app other", "pg_terminate_backend(9)"}},
 		"unreserved":   {"slot-wal", Fail, func(f *Facts) { f.Retained.Status, f.Retained.Safe = "unreserved", 0 }, []string{"next checkpoint"}},
 		"blocked": {"slot-creation", Warn, func(f *Facts) {
 			f.State.Slot = replication.Slot{}

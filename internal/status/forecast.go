@@ -71,7 +71,7 @@ func predict(slot *Slot, growth float64) *Loss {
 		return nil
 	}
 	var loss *Loss
-	if slot.Budget > 0 {
+	if slot.Budget > 0 && !slot.Unbounded && slot.HeldBy == "" { // else moving on would not help
 		left := max(0, float64(slot.Budget)-float64(slot.Retained))
 		loss = &Loss{Seconds: left / growth, By: LossByBudget}
 	}
@@ -89,6 +89,9 @@ func (l *Loss) Text() string {
 	about := "in about " + About(time.Duration(min(l.Seconds, 1e8)*float64(time.Second)))
 	if l.By == LossByServer {
 		return "lost " + about + ": the server keeps no more for it (max_slot_wal_keep_size)"
+	}
+	if l.Seconds <= 0 {
+		return "above the WAL budget: it moves on and the table is swept"
 	}
 	return "at the WAL budget " + about + ": then it moves on and the table is swept"
 }

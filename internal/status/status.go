@@ -116,6 +116,11 @@ type Slot struct {
 	// Safe is what may still be written before the server may drop the slot. Missing: the server
 	// sets no limit (`max_slot_wal_keep_size`).
 	Safe *int64 `json:"safe_wal_bytes,omitempty"`
+	// HeldBy is the open transaction that has the slot hold back most of `wal_budget`, which no sweep
+	// frees. Missing: none does.
+	HeldBy string `json:"held_by,omitempty"`
+	// Unbounded: the tables keep no state, so that the budget does not end the slot.
+	Unbounded bool `json:"-"`
 	// Lag is the WAL between the server's end and the confirmed position.
 	Lag uint64 `json:"lag_bytes"`
 	// LagSeconds is how long something has been waiting. Only a leader knows.

@@ -28,6 +28,10 @@ func TestPredict(t *testing.T) {
 		"no number":                {1, 10, 1, math.NaN(), nil},
 	} {
 		slot := &Slot{Retained: c.retained, Budget: c.budget}
+		if c.safe < 0 && (predict(&Slot{Retained: c.retained, Budget: c.budget, Unbounded: true}, c.growth) != nil ||
+			predict(&Slot{Retained: c.retained, Budget: c.budget, HeldBy: "process 7"}, c.growth) != nil) {
+			t.Errorf("%s: the budget ends a slot that it does not bound", name)
+		}
 		if c.safe >= 0 {
 			slot.Safe = &c.safe
 		}
@@ -46,6 +50,7 @@ func TestLossInWords(t *testing.T) {
 		{nil, "not in sight"},
 		{&Loss{30, LossByServer}, "lost in about 30 s: the server keeps no more for it (max_slot_wal_keep_size)"},
 		{&Loss{3 * 3600, LossByBudget}, "at the WAL budget in about 3.0 h: then it moves on and the table is swept"},
+		{&Loss{0, LossByBudget}, "above the WAL budget: it moves on and the table is swept"},
 		{&Loss{1e300, LossByBudget}, "at the WAL budget in about 1157 days: then it moves on and the table is swept"},
 	} {
 		if got := c.loss.Text(); got != c.want {

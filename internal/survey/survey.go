@@ -120,7 +120,13 @@ func mode(leader *status.Leader, held []outbox.Park, active bool, last string) (
 // sample takes the second sample of the slot.
 func sample(ctx context.Context, cfg Config, s *status.Stream, first replication.Retained, at time.Time) error {
 	forecast := cmp.Or(cfg.Forecast, &status.Forecast{})
-	s.Slot = SlotOf(cfg.Slot, first, cfg.Budget)
+	holder, err := replication.HolderOf(ctx, postgres.On(cfg.Pool), first, cfg.Budget)
+	if err != nil {
+		return err
+	}
+	unbounded := slices.ContainsFunc(cfg.Tables, func(t *outbox.Table) bool { return !t.Stateful() })
+	s.Slot = SlotOf(cfg.Slot, first, cfg.Budget, unbounded)
+	s.Slot.HeldBy = holder.Text()
 	forecast.Tell(at, s.Slot)
 	if cfg.Between <= 0 || !s.Slot.Exists {
 		return nil
@@ -132,16 +138,17 @@ func sample(ctx context.Context, cfg Config, s *status.Stream, first replication
 	if err != nil {
 		return err
 	}
-	s.Slot = SlotOf(cfg.Slot, second, cfg.Budget)
+	s.Slot = SlotOf(cfg.Slot, second, cfg.Budget, unbounded)
+	s.Slot.HeldBy = holder.Text()
 	forecast.Tell(time.Now(), s.Slot)
 	return nil
 }
 
 // SlotOf is what the server says of a slot.
-func SlotOf(name string, r replication.Retained, budget uint64) *status.Slot {
+func SlotOf(name string, r replication.Retained, budget uint64, unbounded bool) *status.Slot {
 	s := &status.Slot{
 		Name: name, Exists: r.Exists(), Active: r.Active, WALStatus: r.Status,
-		Retained: r.Bytes(), Budget: budget, Lag: r.Lag(),
+		Retained: r.Bytes(), Budget: budget, Unbounded: unbounded, Lag: r.Lag(),
 	}
 	if r.Safe >= 0 {
 		s.Safe = &r.Safe

@@ -30,14 +30,14 @@ func TestModeThatTheDatabaseShows(t *testing.T) {
 }
 
 func TestSlotOf(t *testing.T) {
-	s := SlotOf("slot", replication.Retained{Insert: 500, Restart: 100, Confirmed: 400, Status: "reserved", Safe: -1, Active: true}, 1000)
+	s := SlotOf("slot", replication.Retained{Insert: 500, Restart: 100, Confirmed: 400, Status: "reserved", Safe: -1, Active: true}, 1000, false)
 	if !s.Exists || !s.Active || s.Retained != 400 || s.Lag != 100 || s.Safe != nil || s.Budget != 1000 {
 		t.Errorf("%+v", s)
 	}
-	if s := SlotOf("slot", replication.Retained{Insert: 500, Safe: -1}, 1000); s.Exists || s.Retained != 0 || s.Lag != 0 {
+	if s := SlotOf("slot", replication.Retained{Insert: 500, Safe: -1}, 1000, false); s.Exists || s.Retained != 0 || s.Lag != 0 {
 		t.Errorf("no slot: %+v", s)
 	}
-	if s := SlotOf("slot", replication.Retained{Insert: 500, Status: "extended", Safe: 7}, 0); *s.Safe != 7 {
+	if s := SlotOf("slot", replication.Retained{Insert: 500, Status: "extended", Safe: 7}, 0, false); *s.Safe != 7 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -53,6 +53,10 @@ func needsOf(s *status.Stream) []attention {
 		add("warn", "Slot "+slot.Name+" is "+slot.Loss.Text()+".",
 			"Fix what holds the stream up, or raise wal_budget where the primary's disk has room.")
 	}
+	if s.Slot != nil && s.Slot.HeldBy != "" {
+		add("warn", "Slot "+s.Slot.Name+" holds back "+status.Bytes(s.Slot.Retained)+" of WAL because of "+s.Slot.HeldBy+".",
+			"End that transaction. Sweeping frees nothing of it; above wal_budget the slot is given up, unless give_up_slot is false.")
+	}
 	for _, c := range s.Kafka {
 		if !c.Usable {
 			add("bad", "Kafka cluster "+c.Name+" cannot be used: "+c.Error,

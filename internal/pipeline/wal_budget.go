@@ -1,0 +1,102 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// giveUpAfter is for how many looks in a row the slot's WAL must begin at one place above the
+// budget: for longer than the server takes to move a slot on that nothing holds (15 s).
+const giveUpAfter = 4
+
+// walBudget watches over wal_budget where the stream cannot keep it by moving on: an open
+// transaction holds the slot, whose making waits for the end of that transaction, or a standby
+// does. It is used by one goroutine.
+type walBudget struct {
+	limit   uint64
+	restart outbox.LSN // where the WAL began at the last look above the budget,
+	looks   int        // and for how many looks in a row
+	holder  string     // was told
+}
+
+// exceeded says that the slot is to be given up: it holds back more than the budget for ever.
+func (b *walBudget) exceeded(r replication.Retained, sweeping bool) bool {
+	if b.limit == 0 || r.Bytes() <= b.limit || !sweeping && !r.HeldByOthers(b.limit) {
+		b.looks = 0
+		return false
+	}
+	if r.Restart != b.restart {
+		b.restart, b.looks = r.Restart, 0
+	}
+	b.looks++
+	return b.looks >= giveUpAfter
+}
+
+// freeable is what of the WAL that the slot holds back a sweep can free.
+func freeable(r replication.Retained, budget uint64) uint64 {
+	if r.HeldByOthers(budget) {
+		return r.Lag()
+	}
+	return r.Bytes()
+}
+
+// unconfirmed measures how long the slot's position has not reached where the WAL once ended.
+type unconfirmed struct {
+	target outbox.LSN
+	since  time.Time
+}
+
+// look says for how long; 0 where that is less than an idle stream takes, the patience.
+func (u *unconfirmed) look(r replication.Retained, now time.Time, patience time.Duration) time.Duration {
+	if r.Confirmed == 0 || r.Confirmed >= u.target {
+		u.target, u.since = r.Insert, now
+		return 0
+	}
+	if waits := now.Sub(u.since); waits > patience {
+		return waits
+	}
+	return 0
+}
+
+// keepBudget names who has the slot hold back WAL, and gives the slot up where nothing else
+// keeps the budget: the table has the rows. It returns the holder.
+func (d *driver) keepBudget(ctx context.Context, r replication.Retained) string {
+	holder, err := replication.HolderOf(ctx, postgres.On(d.cfg.Pool), r, d.cfg.Core.WALBudget)
+	d.retried(ctx, err, retainedEvery, "could not look at the slot and its publication")
+	held := fmt.Sprintf("%s of %s (wal_budget)", status.Bytes(r.Bytes()), status.Bytes(d.cfg.Core.WALBudget))
+	if lasting := holder.Lasting(); holder.Exists() && lasting.String() != d.budget.holder {
+		d.budget.holder = lasting.String()
+		const message = "an open transaction has the slot hold back WAL, and no sweep frees it"
+		d.stream.tracker.recordEvent("slot", message+": "+holder.String())
+		d.cfg.Log.Warn().Str("slot", d.cfg.Replication.Slot).Str("held", held).Str("by", holder.String()).Msg(message)
+	}
+	if d.cfg.KeepSlot || d.stream.stateless() || d.cfg.Shadow || !d.budget.exceeded(r, d.sweeping.Load()) {
+		return holder.Text()
+	}
+	d.budget.looks = 0
+	reason := "slot " + d.cfg.Replication.Slot + " holds back " + held
+	if holder.Exists() {
+		reason += " because of " + holder.Lasting().String()
+	}
+	if d.wal.giveUp(reason) {
+		d.cfg.Log.Warn().Str("slot", d.cfg.Replication.Slot).Str("reason", reason).Msg("gave the slot up, so that the WAL budget is kept: rows are swept until it can be made again")
+	}
+	return holder.Text()
+}
+
+// giveUp ends a connection that streams, and has the next one drop the slot and make it again.
+func (w *walReader) giveUp(reason string) bool {
+	conn := w.streaming.Load()
+	if conn == nil {
+		return false
+	}
+	w.overBudget.Store(&reason)
+	conn.Kill()
+	return true
+}

@@ -1,0 +1,68 @@
+package pipeline
+
+import (
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// A slot is given up above its budget only, when its WAL has begun at one place for some looks, and when the
+// stream is swept already or cannot free it; a sweep frees what the stream has not confirmed.
+func TestTheSlotIsGivenUp(t *testing.T) {
+	t.Parallel()
+	at := func(restart, confirmed, insert outbox.LSN) replication.Retained {
+		return replication.Retained{Restart: restart, Confirmed: confirmed, Insert: insert, Status: "reserved"}
+	}
+	for name, c := range map[string]struct {
+		looks    []replication.Retained
+		sweeping bool
+		want     bool
+		free     uint64 // at the last look
+	}{
+		"an open transaction":          {[]replication.Retained{at(1, 1100, 1102), at(1, 1110, 1112), at(1, 1200, 1202), at(1, 1300, 1302)}, false, true, 2},
+		"not for long":                 {[]replication.Retained{at(1, 1100, 1102), at(1, 1110, 1112), at(1, 1200, 1202)}, false, false, 2},
+		"it moves":                     {[]replication.Retained{at(1, 1100, 1102), at(2, 1110, 1112), at(3, 1200, 1202), at(4, 1300, 1302)}, false, false, 2},
+		"below in between":             {[]replication.Retained{at(1, 1100, 1102), at(1, 1110, 1112), at(1, 900, 902), at(1, 1200, 1202), at(1, 1300, 1302)}, false, false, 2},
+		"within the budget":            {[]replication.Retained{at(1, 900, 902), at(1, 900, 902), at(1, 900, 902), at(1, 900, 902)}, false, false, 2},
+		"a backlog is swept first":     {[]replication.Retained{at(1, 2, 1102), at(1, 2, 1112), at(1, 2, 1202), at(1, 2, 1302)}, false, false, 1301},
+		"a standby is waited for":      {[]replication.Retained{at(1, 2, 1102), at(1, 2, 1112), at(1, 2, 1202), at(1, 2, 1302)}, true, true, 1301},
+		"no slot, or one that is lost": {[]replication.Retained{at(0, 0, 9999), at(0, 0, 9999), at(0, 0, 9999), at(0, 0, 9999)}, true, false, 0},
+	} {
+		b, got := walBudget{limit: 1000}, false
+		for _, r := range c.looks {
+			got = b.exceeded(r, c.sweeping)
+		}
+		if free := freeable(c.looks[len(c.looks)-1], 1000); got != c.want || free != c.free {
+			t.Errorf("%s: given up %v, %d bytes can be freed", name, got, free)
+		}
+	}
+}
+
+// The lag in time counts where the position stays behind, with nothing in memory; not in an idle stream.
+func TestWhatIsNotConfirmedWaits(t *testing.T) {
+	t.Parallel()
+	var u unconfirmed
+	began := time.Now()
+	look := func(confirmed, insert outbox.LSN, after time.Duration) time.Duration {
+		return u.look(replication.Retained{Confirmed: confirmed, Insert: insert}, began.Add(after), 20*time.Second)
+	}
+	for i, c := range []struct {
+		confirmed, insert outbox.LSN
+		after, want       time.Duration
+	}{
+		{90, 100, 0, 0},
+		{95, 110, 5 * time.Second, 0},
+		{100, 120, 10 * time.Second, 0}, // reached; from here on 120 is waited for
+		{119, 200, 30 * time.Second, 0},
+		{119, 300, 31 * time.Second, 21 * time.Second},
+		{119, 400, 100 * time.Second, 90 * time.Second},
+		{120, 400, 101 * time.Second, 0},
+		{0, 500, 200 * time.Second, 0}, // no slot
+	} {
+		if got := look(c.confirmed, c.insert, c.after); got != c.want {
+			t.Errorf("look %d: %v, want %v", i, got, c.want)
+		}
+	}
+}
