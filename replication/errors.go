@@ -116,9 +116,21 @@ func startError(slot string, server error) *postgres.Error {
 	case postgres.HasCode(server, pgerrcode.ObjectNotInPrerequisiteState):
 		e.Err = as(ErrSlotUnusable, server)
 	case postgres.HasCode(server, pgerrcode.InsufficientPrivilege):
-		e.Permanent, e.Hint = true, "ALTER ROLE … REPLICATION for the streaming role"
+		e.Permanent, e.Hint = true, pluginRefused(server)
+		if e.Hint == "" {
+			e.Hint = "ALTER ROLE … REPLICATION for the streaming role"
+		}
 	}
 	return e
+}
+
+// pluginRefused is what ends the refusal of the output plugin; empty: it is another one. The
+// server's hint names the setting in every language.
+func pluginRefused(err error) string {
+	if server := postgres.ServerError(err); server == nil || !strings.Contains(server.Hint, "output_plugin_libraries") {
+		return ""
+	}
+	return "ALTER SYSTEM SET output_plugin_libraries = pgoutput;  -- with every other library that it names; SELECT pg_reload_conf();"
 }
 
 func streamError(slot string, server error) *postgres.Error {

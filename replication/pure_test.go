@@ -53,6 +53,21 @@ func TestWhereARoleLetsReplicate(t *testing.T) {
 	}
 }
 
+// A refusal of the output plugin is no lack of rights: both ways to meet it name the setting.
+func TestAPluginThatMayNotBeUsed(t *testing.T) {
+	refused := func(hint string) error { return &pgconn.PgError{Code: "42501", Message: "no", Hint: hint} }
+	named := refused(`add it to "output_plugin_libraries" and reload`)
+	if e := startError("s", named); !e.Permanent || !strings.Contains(e.Hint, "ALTER SYSTEM SET output_plugin_libraries = pgoutput") {
+		t.Errorf("%+v", e)
+	}
+	if e := makeSlotError(t.Context(), nil, "s", named); !e.Permanent || !strings.Contains(e.Hint, "ALTER SYSTEM SET output_plugin_libraries = pgoutput") {
+		t.Errorf("%+v", e)
+	}
+	if e := startError("s", refused("")); !strings.Contains(e.Hint, "REPLICATION") {
+		t.Errorf("%+v", e)
+	}
+}
+
 func FuzzCopyData(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{'k'})

@@ -120,8 +120,11 @@ func makeSlotError(ctx context.Context, pg *pgconn.PgConn, slot string, err erro
 	case pgerrcode.ConfigurationLimitExceeded:
 		e.Permanent, e.Hint = true, "raise max_replication_slots, or drop a slot that nobody needs (outbox-cdc slots)"
 	case pgerrcode.InsufficientPrivilege:
+		if e.Permanent, e.Hint = true, pluginRefused(err); e.Hint != "" {
+			break
+		}
 		in.platform()
-		e.Permanent, e.Hint = true, in.state.Platform.Replicates("…")+" or run outbox-cdc init as a role that may replicate"
+		e.Hint = in.state.Platform.Replicates("…") + " or run outbox-cdc init as a role that may replicate"
 	case pgerrcode.DuplicateObject:
 		e.Err = as(errSlotExists, err)
 	case pgerrcode.ObjectNotInPrerequisiteState:

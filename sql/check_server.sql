@@ -9,6 +9,7 @@ SELECT jsonb_build_object(
     'superuser', (SELECT rolsuper FROM pg_roles WHERE rolname = current_user),
     'slots', (SELECT count(*) FROM pg_replication_slots),
     'idle_slots', (SELECT coalesce(jsonb_agg(s.slot_name ORDER BY s.slot_name), '[]') FROM pg_replication_slots s WHERE NOT s.active AND s.slot_name <> $1),
+    'idle_physical_slots', (SELECT coalesce(jsonb_agg(s.slot_name ORDER BY s.slot_name), '[]') FROM pg_replication_slots s WHERE s.slot_type = 'physical' AND NOT s.active),
     'physical_slots', (SELECT coalesce(jsonb_agg(s.slot_name ORDER BY s.slot_name), '[]') FROM pg_replication_slots s WHERE s.slot_type = 'physical'),
     -- not this session, where it is one
     'senders', (SELECT count(*) FROM pg_stat_get_wal_senders() w WHERE w.pid <> pg_backend_pid()),

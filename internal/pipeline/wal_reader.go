@@ -368,6 +368,7 @@ func (w *walReader) read(ctx context.Context) error {
 			b.walEnd = m.WALEnd
 		case replication.Notice:
 			w.d.cfg.Log.Warn().Str("sqlstate", m.Code).Str("notice", m.Warning).Msg("the server warns about the slot")
+			w.stream.tracker.recordError("the slot, as the server warns", m.Warning, "")
 			if err := w.lookAtPublication(ctx); err != nil {
 				return err
 			}

@@ -70,10 +70,12 @@ type Server struct {
 	Slots         int                `json:"slots"`
 	IdleSlots     []string           `json:"idle_slots"`
 	PhysicalSlots []string           `json:"physical_slots"`
-	Senders       int                `json:"senders"`
-	Standbys      int                `json:"standbys"`
-	Connections   int                `json:"connections"`
-	Holder        string             `json:"holder"`
+	// IdlePhysicalSlots are those that no standby uses now.
+	IdlePhysicalSlots []string `json:"idle_physical_slots"`
+	Senders           int      `json:"senders"`
+	Standbys          int      `json:"standbys"`
+	Connections       int      `json:"connections"`
+	Holder            string   `json:"holder"`
 
 	Signs platform.Signs `json:"-"` // of who runs the server
 	// Ahead is how far the server's clock is ahead of ours, and Doubt, by how

@@ -93,7 +93,7 @@ var serverChecks = []check{
 	{
 		name: "failover-slot", needs: []string{"server", "state"}, judge: judgeFailover,
 		looks:  "whether standbys keep the slot (17 and later): `failover_slot`, `synchronized_standby_slots`, the slot's flag",
-		levels: "FAIL: `synchronized_standby_slots` names a slot that is not there. WARN: there are standbys and the slot is not kept, or events can be published before a standby has them",
+		levels: "FAIL: `synchronized_standby_slots` names a slot that is not there, or that no standby uses now. WARN: there are standbys and the slot is not kept, or events can be published before a standby has them",
 		why:    "without it a failover ends the slot: nothing that the new primary has is lost, but the table is swept and the slot re-created",
 	},
 	{
@@ -366,6 +366,12 @@ func judgeKeptSlot(j *judgment, s *Server) {
 		if !slices.Contains(s.PhysicalSlots, name) {
 			j.fail("", "synchronized_standby_slots names "+name+", and there is no such physical slot: the stream waits for it for ever",
 				"SELECT pg_create_physical_replication_slot("+sql.Literal(name)+");  -- and use it on the standby as primary_slot_name",
+				"or take it out: ALTER SYSTEM SET synchronized_standby_slots = '…'; SELECT pg_reload_conf();")
+			return
+		}
+		if slices.Contains(s.IdlePhysicalSlots, name) {
+			j.fail("", "synchronized_standby_slots names "+name+", and no standby uses it now: the stream waits until one does",
+				"start the standby, or have it use the slot: primary_slot_name = "+sql.Literal(name),
 				"or take it out: ALTER SYSTEM SET synchronized_standby_slots = '…'; SELECT pg_reload_conf();")
 			return
 		}

@@ -195,6 +195,12 @@ func TestJudgments(t *testing.T) {
 			f.Stream.Replication.Failover, f.State.Slot.Failover = true, true
 			setting("synchronized_standby_slots", "ghost")(f)
 		}, []string{"waits for it for ever", "pg_create_physical_replication_slot('ghost')"}},
+		"kept, standby away": {"failover-slot", Fail, func(f *Facts) {
+			standby(f)
+			f.Server.IdlePhysicalSlots = []string{"standby1"}
+			f.Stream.Replication.Failover, f.State.Slot.Failover = true, true
+			setting("synchronized_standby_slots", "standby1")(f)
+		}, []string{"no standby uses it now", "primary_slot_name = 'standby1'"}},
 		"clock":            {"clock", Warn, func(f *Facts) { f.Server.Ahead = -3 * time.Second }, []string{"3s behind", "NTP"}},
 		"lock lost":        {"pooler", Fail, func(f *Facts) { f.Streaming.Holds = false }, []string{"a pooler in transaction mode", "PgBouncer 1.23"}},
 		"pooled statement": {"pooler", Fail, func(f *Facts) { f.Table.Pooled, f.Table.Wandering = true, true }, []string{"default_query_exec_mode=exec"}},
@@ -218,7 +224,7 @@ func TestJudgments(t *testing.T) {
 		"held by others": {"slot-wal", Warn, func(f *Facts) {
 			f.Retained.Insert, f.Retained.Confirmed, f.Blockers = 7<<30, 7<<30, []replication.Blocker{{PID: "9", User: "app", Database: "other", Seconds: 900}}
 		}, []string{"an open transaction holds it", "process 9 app other", "pg_terminate_backend(9)"}},
-		"unreserved":   {"slot-wal", Fail, func(f *Facts) { f.Retained.Status, f.Retained.Safe = "unreserved", 0 }, []string{"next checkpoint"}},
+		"unreserved": {"slot-wal", Fail, func(f *Facts) { f.Retained.Status, f.Retained.Safe = "unreserved", 0 }, []string{"next checkpoint"}},
 		"blocked": {"slot-creation", Warn, func(f *Facts) {
 			f.State.Slot = replication.Slot{}
 			f.Blockers = []replication.Blocker{{PID: "9", User: "app", Seconds: 90}, {Prepared: "g1", User: "app"}, {PID: "10", Seconds: 1}}

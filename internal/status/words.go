@@ -36,7 +36,7 @@ func Bytes(n uint64) string {
 
 var words = map[string]string{
 	ModeStream:   "streaming",
-	ModeHold:     "holding: a Kafka cluster cannot be used, its rows wait",
+	ModeHold:     "holding: a Kafka cluster cannot be used, or a row is refused, and rows wait",
 	ModeSweep:    "sweeping: rows are read from the table, not from the WAL",
 	ModePaused:   "paused: rows stay pending until outbox-cdc resume",
 	ModeShadow:   "in shadow: rows are read and compared, nothing is published",

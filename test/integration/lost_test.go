@@ -85,12 +85,12 @@ func TestAnOpenTransactionHoldsTheSlot(t *testing.T) {
 		}
 	}
 	load := w.write(steady())
-	others(4)
+	others(6)
 	p.Await(30*time.Second, "an open transaction has the slot hold back WAL", "leaves it open")
 	if n := p.metric("outbox_cdc_rows_swept_total", `cause="wal_budget"`); n != 0 {
 		t.Errorf("%v rows are swept, which frees nothing", n)
 	}
-	others(2)
+	others(4)
 	p.Await(90*time.Second, "gave the slot up", "leaves it open")
 	harness.Eventually(t, 30*time.Second, func() error {
 		held, err := harness.TryOne[int64](t.Context(), w.db, `SELECT coalesce(max(pg_current_wal_lsn() - restart_lsn), 0)::bigint FROM pg_replication_slots`)
