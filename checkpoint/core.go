@@ -55,7 +55,7 @@ type Core struct {
 	topics    topicSet
 	down      map[string]error // clusters that cannot be used
 	downSince map[string]time.Time
-	retained  uint64           // bytes of WAL
+	retained  uint64 // bytes of WAL
 	stalls    []*stall
 	pace      pace
 

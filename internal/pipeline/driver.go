@@ -65,7 +65,7 @@ type driver struct {
 	// oneShot ends a single sweep; nil: the stream goes on.
 	oneShot *oneShotSweep
 	// limit is how fast rows may come into the Core.
-	limit limit
+	limit   limit
 	samples samples
 	// fatal takes the error that ends the leadership.
 	fatal chan error
