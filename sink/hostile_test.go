@@ -320,7 +320,7 @@ func TestLongAnswersComeOneAfterAnother(t *testing.T) {
 		_, err := io.ReadFull(f, make([]byte, len(data)))
 		return errors.Join(err, <-sent)
 	}
-	head := func(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) } //nolint:gosec // it is short
+	head := func(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
 	first, its := begin(time.Minute)
 	if err := read(first, its, head(longestFetch)); err != nil {
 		t.Fatal(err)

@@ -54,7 +54,7 @@ func TestALoginStaysOnThisMachine(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		shown := *l.Addr().(*net.TCPAddr) //nolint:forcetypeassert // it listens on TCP
+		shown := *l.Addr().(*net.TCPAddr)
 		shown.IP = net.IPv4(192, 0, 2, 1)
 		return elsewhere{l, &shown}, nil
 	}

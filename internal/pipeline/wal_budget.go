@@ -52,13 +52,13 @@ type unconfirmed struct {
 	since  time.Time
 }
 
-// look says for how long; 0 where that is less than an idle stream takes, the patience.
-func (u *unconfirmed) look(r replication.Retained, now time.Time, patience time.Duration) time.Duration {
+// look says for how long; 0 where that is less than an idle stream takes, usual.
+func (u *unconfirmed) look(r replication.Retained, now time.Time, usual time.Duration) time.Duration {
 	if r.Confirmed == 0 || r.Confirmed >= u.target {
 		u.target, u.since = r.Insert, now
 		return 0
 	}
-	if waits := now.Sub(u.since); waits > patience {
+	if waits := now.Sub(u.since); waits > usual {
 		return waits
 	}
 	return 0

@@ -79,7 +79,7 @@ func (b *brief) begin() error {
 	if err != nil {
 		return err
 	}
-	length := int(int32(binary.BigEndian.Uint32(header[1:]))) //nolint:gosec // the frontend refuses a negative one
+	length := int(int32(binary.BigEndian.Uint32(header[1:])))
 	b.left = max(length-4, 0)
 	if report := header[0] == 'E' || header[0] == 'N' || header[0] == 'S'; report && b.left > longReport {
 		b.long, b.left = &longText{kept: bytes.Clone(header), left: b.left, text: messageHeader}, 0
@@ -105,8 +105,8 @@ func (b *brief) shorten() error {
 		_, err := b.from.Discard(len(chunk))
 		return err
 	}
-	kept := append(l.kept, 0, 0)                              // the end of a text that was left out, and of the message
-	binary.BigEndian.PutUint32(kept[1:], uint32(len(kept)-1)) //nolint:gosec // it is short
+	kept := append(l.kept, 0, 0) // the end of a text that was left out, and of the message
+	binary.BigEndian.PutUint32(kept[1:], uint32(len(kept)-1))
 	b.out, b.long = kept, nil
 	return nil
 }

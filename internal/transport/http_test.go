@@ -19,7 +19,7 @@ func TestASecretGoesNowhereElse(t *testing.T) {
 		http.Redirect(w, r, other.URL, status)
 	}))
 	t.Cleanup(server.Close)
-	encrypted := server.Client().Transport.(*http.Transport).TLSClientConfig //nolint:forcetypeassert // as package httptest makes it
+	encrypted := server.Client().Transport.(*http.Transport).TLSClientConfig
 	theirs := &http.Client{Transport: &http.Transport{TLSClientConfig: encrypted, Proxy: Proxy, DisableKeepAlives: true}}
 	for name, client := range map[string]*http.Client{"ours": NewClient(encrypted, true), "of others": theirs} {
 		for _, status = range []int{301, 302, 303, 307, 308} {
