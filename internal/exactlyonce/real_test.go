@@ -314,7 +314,7 @@ func (s *shell) send(ctx context.Context, r *Request) {
 // do sends a request on a connection of its own.
 func (s *shell) do(r *Request) Answer {
 	conf := sarama.NewConfig()
-	conf.Version = sarama.V2_8_0_0
+	conf.Version = sarama.MaxVersion
 	b := sarama.NewBroker(s.addr)
 	if err := b.Open(conf); err != nil {
 		return Answer{Class: Silence}
@@ -335,9 +335,62 @@ func (s *shell) do(r *Request) Answer {
 		return Answer{Class: Classify(r.Kind, int16(res.Err), false)}
 	case Produce:
 		return s.produce(b, r.Batch)
+	case Last:
+		return s.last(b)
+	case Ends:
+		return endsReal(b, r)
 	default:
 		return readReal(b, s.id+"-journal", r)
 	}
+}
+
+// last is told without what a repair leaves: these brokers lose no ends.
+func (s *shell) last(b *sarama.Broker) Answer {
+	res, err := b.DescribeTransactions(&sarama.DescribeTransactionsRequest{TransactionalIDs: []string{s.id}})
+	if err != nil || len(res.TransactionStates) != 1 {
+		return Answer{Class: Silence}
+	}
+	state := res.TransactionStates[0]
+	a := Answer{Class: OK, Outcome: Undone, Identity: Identity{state.ProducerID, state.ProducerEpoch}}
+	a.Of = a.Identity
+	switch state.TransactionState {
+	case sarama.TransactionStatePrepareAbort, sarama.TransactionStatePrepareCommit:
+		a.Class = Busy
+	case sarama.TransactionStateOngoing:
+		a.Outcome = Running
+	case sarama.TransactionStateCompleteCommit:
+		a.Outcome = Committed
+	}
+	return a
+}
+
+// endsReal asks for producers' states.
+func endsReal(b *sarama.Broker, r *Request) (a Answer) {
+	req := &sarama.DescribeProducersRequest{}
+	for _, p := range r.Partitions {
+		req.Topics = append(req.Topics, sarama.DescribeProducersRequestTopic{Name: p.Topic, PartitionIndexes: []int32{p.Number}})
+	}
+	res, err := b.DescribeProducers(req)
+	if err != nil {
+		return Answer{Class: Silence}
+	}
+	for _, t := range res.Topics {
+		for _, p := range t.Partitions {
+			ended := !r.Marker
+			for _, state := range p.ActiveProducers {
+				if state.ProducerID == r.Of.PID {
+					ended = state.CurrentTxnStartOffset < 0 && (!r.Marker || state.ProducerEpoch >= int32(r.Of.Epoch))
+				}
+			}
+			if !ended {
+				a.Open = append(a.Open, Partition{t.Name, p.PartitionIndex})
+			}
+		}
+	}
+	if a.Class = OK; len(a.Open) > 0 {
+		a.Class = Again
+	}
+	return a
 }
 
 func (s *shell) init(b *sarama.Broker, r *Request) Answer {
@@ -394,8 +447,20 @@ func (s *shell) produce(b *sarama.Broker, batch *Batch) Answer {
 
 // readReal feeds the Reader what Fetch returns, aborted batches and markers included.
 func readReal(b *sarama.Broker, topic string, r *Request) Answer {
-	reader := NewReader(r)
+	reader, end := NewReader(r), int64(0)
+	if reader.ToTheEnd() {
+		req := sarama.NewOffsetRequest(sarama.MaxVersion)
+		req.AddBlock(topic, 0, sarama.OffsetNewest, 1)
+		res, err := b.GetAvailableOffsets(req)
+		if err != nil || res.GetBlock(topic, 0) == nil || res.GetBlock(topic, 0).Err != sarama.ErrNoError {
+			return Answer{Class: Again}
+		}
+		end = res.GetBlock(topic, 0).Offset
+	}
 	for range 200 {
+		if reader.ToTheEnd() && reader.Next() >= end {
+			return reader.Last()
+		}
 		req := &sarama.FetchRequest{Version: 11, MaxWaitTime: 100, MinBytes: 1, MaxBytes: 1 << 20, Isolation: sarama.ReadUncommitted}
 		req.AddBlock(topic, 0, reader.Next(), 1<<20, -1)
 		res, err := b.Fetch(req)
