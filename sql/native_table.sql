@@ -20,8 +20,8 @@ CREATE TABLE IF NOT EXISTS outbox (
     available_after timestamptz,         -- not to be published before
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
 
-    -- Written by outbox-cdc only.
-    status          text        NOT NULL DEFAULT 'PENDING' CHECK (status IN ('PENDING', 'SENT', 'FAILED')),
+    -- Written by outbox-cdc only. ARCHIVED is for failed rows that are let go (failed discard).
+    status          text        NOT NULL DEFAULT 'PENDING' CHECK (status IN ('PENDING', 'SENT', 'FAILED', 'ARCHIVED')),
     sent_at         timestamptz,
     attempts        integer     NOT NULL DEFAULT 0,
     last_error      text

@@ -64,6 +64,16 @@ func TestTopicsOfTheNativeTable(t *testing.T) {
 	}
 }
 
+// The native table takes the status that failed rows are let go with.
+func TestTheNativeTableTakesArchivedRows(t *testing.T) {
+	t.Parallel()
+	db := harness.Postgres(t)
+	db.Exec(t, ddl(t, "native")+`; INSERT INTO outbox (topic, status) VALUES ('orders', 'FAILED')`)
+	if n := harness.One[int64](t, db, "UPDATE outbox SET status = 'ARCHIVED' WHERE status = 'FAILED' RETURNING id"); n != 1 {
+		t.Errorf("row %d", n)
+	}
+}
+
 // openTopic gives the topic that some profiles leave open.
 func openTopic(profile string) string {
 	if profile == "modulith" || profile == "outbox-messages-dotnet" {
