@@ -33,7 +33,9 @@ type MappingSpec struct {
 	// client, franz-go and kafkajs. crc32: as librdkafka (consistent, consistent_random).
 	// fnv1a: as sarama's default. A change moves keys to other partitions.
 	Partitioner string `yaml:"partitioner" default:"murmur2" enum:"murmur2,crc32,fnv1a"`
-	// Timestamp is a timestamp column with the record's time. Left out: the time of producing.
+	// Timestamp is a timestamp column with the record's time. Left out: the time of producing. In every place
+	// a timestamp without time zone counts as UTC. Kafka may refuse times that are far from now: see the topic's
+	// message.timestamp.before.max.ms and message.timestamp.after.max.ms.
 	Timestamp string `yaml:"timestamp"`
 	// CreatedAt is a timestamp column with the row's age, for latency, grace and order. It
 	// must not change: with the id it tells a row from a later one with the same id.
@@ -43,11 +45,13 @@ type MappingSpec struct {
 	// Cluster is the Kafka cluster of the row. Left out: kafka.default.
 	Cluster *ClusterSpec `yaml:"cluster"`
 	// Order columns in which rows are swept. It should follow the order of commits per key;
-	// ties keep the order of insertion within a transaction, until space is reused or the table
-	// is rewritten by REPACK (CONCURRENTLY) or pg_repack. Left out: created_at.
+	// ties keep the order of insertion within a transaction, until one of its rows is updated,
+	// space is reused or the table is rewritten by REPACK (CONCURRENTLY) or pg_repack. Left out:
+	// created_at.
 	Order []string `yaml:"order"`
 	// Published says what happens to a row on success: its status is written, it is deleted or
-	// moved, or nothing (then nothing covers the loss of the slot).
+	// moved, or nothing. Then nothing covers the loss of the slot, and every INSERT is published: rows that are
+	// restored, copied, or moved out of a default partition come again.
 	Published string `yaml:"published" default:"status" enum:"status,delete,archive,none"`
 	// Archive is the table, schema.name, that published: archive moves rows to.
 	Archive string `yaml:"archive"`
