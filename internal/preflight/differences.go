@@ -10,6 +10,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -443,6 +444,13 @@ func (d *differing) unwritable(word, when string, allowed []string, suggestion O
 func unmapped(t *TableFacts) []string {
 	s := &t.Table.Mapping.Status
 	mapped := append(slices.Clone(s.Pending), s.Sent, s.Failed)
+	if t.Inspection != nil {
+		for _, c := range t.Inspection.Columns {
+			if c.Name == s.Column { // rows have them as the server prints them
+				mapped = mapping.Printed(mapped, c)
+			}
+		}
+	}
 	return slices.DeleteFunc(slices.Clone(t.States), func(state string) bool { return slices.Contains(mapped, state) })
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -532,4 +533,22 @@ func other(table *outbox.Table, part int) string {
 func ofRows(f *Facts, filter string) {
 	f.Tables[0].Table.Mapping.Rows = []outbox.RowCondition{{Column: "topic", Values: []string{"orders"}}}
 	f.State.Tables[0].Types, f.State.Tables[0].RowFilter = map[string]uint32{"topic": 25}, filter
+}
+
+// A boolean is written as people write it in the mapping, and printed by the server in its own way.
+func TestStatesThatAreBooleans(t *testing.T) {
+	t.Parallel()
+	table := native()
+	table.Mapping.Status.Column, table.Mapping.Status.Pending, table.Mapping.Status.Sent, table.Mapping.Status.Failed = "published", []string{"false"}, "true", ""
+	facts := TableFacts{
+		Table: Table{Table: table}, States: []string{"f", "t"},
+		Inspection: &Inspection{Columns: []mapping.Column{{Name: "published", OID: pgtype.BoolOID}}},
+	}
+	if unknown := unmapped(&facts); len(unknown) > 0 {
+		t.Errorf("%q are not named", unknown)
+	}
+	facts.Inspection.Columns[0].OID = pgtype.TextOID
+	if unknown := unmapped(&facts); len(unknown) != 2 {
+		t.Errorf("of texts %q are not named", unknown)
+	}
 }
