@@ -23,7 +23,7 @@ const (
 	shortAnswer   = 64 << 10
 )
 
-// longestFetch: a fetch brings at least one batch, whoever wrote it.
+// longestFetch: a fetch brings at least one batch, which another producer may have written.
 var longestFetch = int(sarama.MaxResponseSize)
 
 // framed looks at the lengths of what a broker answers before sarama does, which

@@ -159,7 +159,7 @@ func (p *process) login(ctx context.Context, r *http.Request) error {
 	return nil
 }
 
-// trusted refuses to tell a password to whoever has the port on this machine. Over TLS the
+// trusted refuses to tell a password to any user who has the port on this machine. Over TLS the
 // certificate says who it is; elsewhere it was allowed.
 func (p *process) trusted(at *url.URL) error {
 	if at.Scheme == "https" || !transport.Loopback(at.Hostname()) {
