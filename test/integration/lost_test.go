@@ -56,61 +56,6 @@ func (w *world) pressure(mib int) {
 	w.db.Exec(w.t, `CHECKPOINT`)
 }
 
-// Somebody leaves a transaction open in another database, and others write more than the budget: the stream goes
-// on as it is, the log and status name who, and then the slot is given up. It is made again when the transaction is over.
-func TestAnOpenTransactionHoldsTheSlot(t *testing.T) {
-	t.Parallel() // it mostly waits
-	db := harness.PrivatePostgres(t, localpg.Options{Settings: map[string]string{"max_wal_size": "64MB"}})
-	w := newWorld(t, surroundings{db: db, partitions: 2})
-	w.stream["wal_budget"] = "64MiB"
-	w.serve()
-	p := w.run().streaming()
-	others := func(times int) {
-		for range times { // the stream follows: only the transaction holds the slot
-			w.pressure(14)
-			harness.Eventually(t, 30*time.Second, func() error {
-				behind, err := harness.TryOne[int64](t.Context(), w.db, `SELECT (pg_current_wal_lsn() - confirmed_flush_lsn)::bigint FROM pg_replication_slots`)
-				if err == nil && behind > 1<<20 {
-					err = fmt.Errorf("the slot is %d bytes behind", behind)
-				}
-				return err
-			})
-		}
-	}
-	holder := harness.Database(t, db.Server)
-	conn := holder.Conn(t)
-	for _, statement := range []string{`SET application_name = 'leaves it open'`, `BEGIN`, `SELECT pg_current_xact_id()`} {
-		if _, err := conn.Exec(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
-	}
-	load := w.write(steady())
-	others(6)
-	p.Await(30*time.Second, "an open transaction has the slot hold back WAL", "leaves it open")
-	if n := p.metric("outbox_cdc_rows_swept_total", `cause="wal_budget"`); n != 0 {
-		t.Errorf("%v rows are swept, which frees nothing", n)
-	}
-	others(4)
-	p.Await(90*time.Second, "gave the slot up", "leaves it open")
-	harness.Eventually(t, 30*time.Second, func() error {
-		held, err := harness.TryOne[int64](t.Context(), w.db, `SELECT coalesce(max(pg_current_wal_lsn() - restart_lsn), 0)::bigint FROM pg_replication_slots`)
-		if err == nil && held > 32<<20 {
-			err = fmt.Errorf("slots hold back %d MiB", held>>20)
-		}
-		return err
-	})
-	if _, err := conn.Exec(t.Context(), `COMMIT`); err != nil {
-		t.Fatal(err)
-	}
-	p.Await(60*time.Second, "made the slot")
-	p.Await(60*time.Second, "handed back to the stream", "stream")
-	load.wrote(100, 30*time.Second)
-	load.stop()
-	w.settled(30 * time.Second)
-	p.stop()
-	w.judge(history.Rules{})
-}
-
 // Version 18 invalidates slots that nobody has used for a while
 // (idle_replication_slot_timeout). The program starts under load after that: it
 // sweeps, re-creates the slot and hands back, in order and each row once.
@@ -200,6 +145,61 @@ func TestTheStreamIsMovedToAnotherSlot(t *testing.T) {
 	p.Await(20*time.Second, "made the slot")
 	p.Await(20*time.Second, "handed back to the stream", "stream")
 	w.db.Exec(t, `SELECT pg_drop_replication_slot($1)`, old)
+	load.wrote(100, 30*time.Second)
+	load.stop()
+	w.settled(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+}
+
+// Somebody leaves a transaction open in another database, and others write more than the budget: the stream goes
+// on as it is, the log and status name who, and then the slot is given up. It is made again when the transaction is over.
+func TestAnOpenTransactionHoldsTheSlot(t *testing.T) {
+	t.Parallel() // it mostly waits
+	db := harness.PrivatePostgres(t, localpg.Options{Settings: map[string]string{"max_wal_size": "64MB"}})
+	w := newWorld(t, surroundings{db: db, partitions: 2})
+	w.stream["wal_budget"] = "64MiB"
+	w.serve()
+	p := w.run().streaming()
+	others := func(times int) {
+		for range times { // the stream follows: only the transaction holds the slot
+			w.pressure(14)
+			harness.Eventually(t, 30*time.Second, func() error {
+				behind, err := harness.TryOne[int64](t.Context(), w.db, `SELECT (pg_current_wal_lsn() - confirmed_flush_lsn)::bigint FROM pg_replication_slots`)
+				if err == nil && behind > 1<<20 {
+					err = fmt.Errorf("the slot is %d bytes behind", behind)
+				}
+				return err
+			})
+		}
+	}
+	holder := harness.Database(t, db.Server)
+	conn := holder.Conn(t)
+	for _, statement := range []string{`SET application_name = 'leaves it open'`, `BEGIN`, `CREATE TABLE left_open ()`} {
+		if _, err := conn.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load := w.write(steady())
+	others(6)
+	p.Await(30*time.Second, "an open transaction has the slot hold back WAL", "leaves it open")
+	if n := p.metric("outbox_cdc_rows_swept_total", `cause="wal_budget"`); n != 0 {
+		t.Errorf("%v rows are swept, which frees nothing", n)
+	}
+	others(4)
+	p.Await(90*time.Second, "gave the slot up", "leaves it open")
+	harness.Eventually(t, 30*time.Second, func() error {
+		held, err := harness.TryOne[int64](t.Context(), w.db, `SELECT coalesce(max(pg_current_wal_lsn() - restart_lsn), 0)::bigint FROM pg_replication_slots`)
+		if err == nil && held > 32<<20 {
+			err = fmt.Errorf("slots hold back %d MiB", held>>20)
+		}
+		return err
+	})
+	if _, err := conn.Exec(t.Context(), `COMMIT`); err != nil {
+		t.Fatal(err)
+	}
+	p.Await(60*time.Second, "made the slot")
+	p.Await(60*time.Second, "handed back to the stream", "stream")
 	load.wrote(100, 30*time.Second)
 	load.stop()
 	w.settled(30 * time.Second)
