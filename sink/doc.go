@@ -70,7 +70,8 @@
 // (CONCURRENT_TRANSACTIONS): then all partitions have got the abort's
 // marker, and each refuses the former leader's batches, also those that were on
 // their way. Brokers of Kafka 4.3 and 4.4 can give a marker up (KAFKA-20734), so each
-// partition is asked for it (ends_client.go), and fenced again where it is missing.
+// partition is asked for it (ends_client.go), and fenced again where it is missing, up to
+// twice: some brokers show no such marker, and the fence holds from the first batch then.
 // It costs one control record per partition. Partitions that become
 // known later are fenced before their first batch. Every InitProducerId but a
 // Run's first names the identity held, so that it fails for the process that was

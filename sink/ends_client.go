@@ -131,6 +131,10 @@ func (pc *producerIDClient) ends(ctx context.Context, r *exactlyonce.Request, le
 	return pc.judgeEnds(all, leaders, r, out)
 }
 
+// fencesAgain is how often in a row a partition is fenced again whose leader shows no marker. A marker is lost
+// while a partition has no leader, so the next fence's is there; some brokers never show one.
+const fencesAgain = 2
+
 // unmarked refuses the partitions that lack a fence's marker, which a coordinator may have given up. A fence
 // comes again for them. Where nobody can tell, as on brokers before 2.8, it holds from the first batch.
 func (pc *producerIDClient) unmarked(ctx context.Context, marker identity, targets []place, refused map[place]sarama.KError) {
@@ -142,11 +146,19 @@ func (pc *producerIDClient) unmarked(ctx context.Context, marker identity, targe
 	}
 	out := answered{}
 	_ = pc.ends(ctx, r, nil, &out) // what is missing says it
+	unseen := map[place]int{}
 	for p, err := range out.missing {
-		if errors.Is(err, errNoEnd) || errors.Is(err, sarama.ErrLeaderNotAvailable) {
+		switch {
+		case errors.Is(err, sarama.ErrLeaderNotAvailable):
 			refused[p] = sarama.ErrLeaderNotAvailable
+		case errors.Is(err, errNoEnd) && pc.unseen[p] < fencesAgain:
+			refused[p], unseen[p] = sarama.ErrLeaderNotAvailable, pc.unseen[p]+1
+		case errors.Is(err, errNoEnd):
+			pc.sink.cfg.Log.Info().Str("topic", p.topic).Int32("partition", p.partition).
+				Msg("the broker shows no marker of the fence: former leaders are kept out from the first batch on")
 		}
 	}
+	pc.unseen = unseen
 }
 
 // judgeEnds fills the answer.

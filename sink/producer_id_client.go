@@ -59,6 +59,7 @@ type producerIDClient struct {
 	timeout time.Duration // of transactions
 	coord   *sarama.Broker
 	leads   map[string]*sarama.Broker // connections to partitions' leaders, for ends
+	unseen  map[place]int             // how often in a row a fence's marker was not there
 }
 
 // run obtains an identity and then does jobs until ctx ends or the identity
