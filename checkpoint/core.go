@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -53,9 +52,8 @@ type Core struct {
 	watch     watch
 	retries   retries
 	topics    topicSet
-	down      map[string]error // clusters that cannot be used
-	downSince map[string]time.Time
-	retained  uint64 // bytes of WAL
+	down      map[string]time.Time // clusters that cannot be used, since when
+	retained  uint64               // bytes of WAL
 	stalls    []*stall
 	pace      pace
 
@@ -74,8 +72,7 @@ func New(cfg Config) *Core {
 		headStart: newHeadStart(cfg.Tables),
 		retries:   retries{refused: map[string]int{}},
 		topics:    topicSet{proven: map[outbox.Scope]bool{}, listed: map[string]map[string]bool{}},
-		down:      map[string]error{},
-		downSince: map[string]time.Time{},
+		down:      map[string]time.Time{},
 		mode:      ModeStandby,
 	}
 }
@@ -102,7 +99,7 @@ func (c *Core) Connect(conn Connected) {
 	c.readParks(conn.Parks)
 	c.Left(conn.Left)
 	for _, name := range conn.Unrecovered {
-		c.down[name] = errors.New(unrecovered)
+		c.down[name] = c.now
 		c.park(outbox.ClusterScope(name), outbox.CauseCluster, unrecovered, time.Time{})
 	}
 	c.tables.before, c.tables.passedOver = publishedBefore{conn.Published, conn.PublishedTo}, false
@@ -247,13 +244,11 @@ func (c *Core) withdraw(p *park) {
 func (c *Core) Cluster(s outbox.ClusterState) {
 	if s.Usable {
 		delete(c.down, s.Cluster)
-		delete(c.downSince, s.Cluster)
 		return
 	}
 	if !c.unusable(s.Cluster) {
-		c.downSince[s.Cluster] = c.now
+		c.down[s.Cluster] = c.now
 	}
-	c.down[s.Cluster] = s.Err
 }
 
 func (c *Core) unusable(cluster string) bool {
@@ -266,13 +261,12 @@ func (c *Core) unusable(cluster string) bool {
 // claimed it does not wait: they would stay locked for as long as the outage lasts. Nor does it
 // wait for long where rows change: what they were when they were looked at becomes old.
 func (c *Core) parkClusters() {
-	stream := c.parks.stream()
-	othersWait := len(c.clusters()) > 1 && (c.full() || stream != nil)
-	if c.tables.stateless {
+	if len(c.down) == 0 || c.tables.stateless {
 		return
 	}
+	othersWait := len(c.clusters()) > 1 && (c.full() || c.parks.stream() != nil)
 	for _, name := range slices.Sorted(maps.Keys(c.down)) {
-		old := c.headStart.changes() && !c.downSince[name].Add(heldFor).After(c.now)
+		old := c.headStart.changes() && !c.down[name].Add(heldFor).After(c.now)
 		if (othersWait || c.headStart.claims() || old) && c.parks.of(outbox.ClusterScope(name)) == nil {
 			p := c.park(outbox.ClusterScope(name), outbox.CauseCluster, "the Kafka cluster is unusable", time.Time{})
 			c.withdraw(p)
@@ -453,7 +447,7 @@ func (c *Core) NextTick() time.Time {
 		at(s.next)
 	}
 	if c.headStart.changes() {
-		for _, since := range c.downSince {
+		for _, since := range c.down {
 			at(since.Add(heldFor))
 		}
 	}

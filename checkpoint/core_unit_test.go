@@ -398,7 +398,7 @@ func TestNextTickKnowsAllThatWaits(t *testing.T) {
 		"an outage": func(c *Core, table *outbox.Table) {
 			table.Mapping.LookFirst = true
 			c.headStart = newHeadStart([]*outbox.Table{table})
-			c.downSince["main"] = soon(c).Add(-heldFor)
+			c.down["main"] = soon(c).Add(-heldFor)
 		},
 		"a hand-back's retry":    func(c *Core, _ *outbox.Table) { c.hb = &handback{retry: soon(c)} },
 		"a hand-back's deadline": func(c *Core, _ *outbox.Table) { c.hb = &handback{deadline: soon(c)} },

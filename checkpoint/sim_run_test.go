@@ -168,6 +168,8 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 		switch kind := eventKind(k); {
 		case kind == evPause: // in every fourth run
 			p.weights[k] = max(0, 1-p.steps%4) * (1 + p.steps%9)
+		case kind == evChange && len(often) > 0: // a world for one rule has them if the rule is about them
+			p.weights[k] = 0
 		case kind == evChange: // in every fifth
 			p.weights[k] = max(0, 1-p.steps%5) * (1 + p.steps%7) * usual[k]
 		case kind >= firstFault && r.IntN(6) >= faults:
