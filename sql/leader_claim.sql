@@ -1,6 +1,6 @@
 -- Which other streams publish rows of these tables, and whether they lead at
 -- this moment. Where none does, the stream of this epoch has the tables from now
--- on, and those that had them before and lead no longer lose their claim. A claim
+-- on, and those that had them before and lead no longer, or had this slot under another name, lose their claim. A claim
 -- is of one epoch: the next leader has to claim again.
 -- $1 stream, $2 epoch (of no leadership: nothing is written), $3 the claim,
 -- $4 whether the tables keep state: if not, a slot of another stream may have
@@ -29,6 +29,6 @@ WITH mine AS (
     RETURNING 1
 ), former AS (
     UPDATE outbox_cdc.leader l SET claim = '{}' FROM put
-    WHERE l.stream <> $1 AND l.stream IN (SELECT rival.stream FROM rival)
+    WHERE l.stream <> $1 AND (l.stream IN (SELECT rival.stream FROM rival) OR l.claim->>'lock' = $3::text::jsonb->>'lock')
 )
 SELECT stream, slot, holder, name, leads FROM rival ORDER BY leads DESC, stream, name

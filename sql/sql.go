@@ -72,6 +72,10 @@ var (
 	LeaderIdentify string
 	//go:embed leader_claim.sql
 	LeaderClaim string
+	//go:embed leader_unclean.sql
+	LeaderUnclean string
+	//go:embed leader_clean.sql
+	LeaderClean string
 	//go:embed leader_serial.sql
 	LeaderSerial string
 	//go:embed leader_relations.sql

@@ -62,6 +62,8 @@ type driver struct {
 	// stopKeeping ends the extending of the application's locks; kept is closed then.
 	stopKeeping context.CancelFunc
 	kept        chan struct{}
+	// clean: what was published is marked. Known when the WAL reader is told to finish.
+	clean bool
 	// oneShot ends a single sweep; nil: the stream goes on.
 	oneShot *oneShotSweep
 	// limit is how fast rows may come into the Core.
@@ -102,7 +104,10 @@ func (d *driver) drive(stop, ctx context.Context) error {
 		d.advance(time.Now())
 		if d.core.Drained() {
 			d.giveLocksBack(ctx)
-			d.closeTallies(ctx)
+			d.clean = d.closeTallies(ctx)
+			if d.clean && !d.stream.stateless() { // else when the slot has the position
+				d.stream.noteClean(ctx)
+			}
 			return d.wal.finish(ctx)
 		}
 		pause := time.Second // the longest, see watchdog

@@ -72,11 +72,7 @@ func (s *Stream) openOnce(ctx context.Context, conn *replication.Conn) (*once, e
 	case s.cfg.Shadow:
 		return nil, nil //nolint:nilnil // it publishes nothing
 	case s.cfg.Once == nil:
-		there, err := s.store.HasTallies(ctx)
-		if err == nil && there {
-			err = s.refuseOrphans(ctx, []string{})
-		}
-		return nil, err
+		return nil, nil //nolint:nilnil // rows may come twice
 	}
 	clusters := slices.Sorted(maps.Keys(s.cfg.Once.Journals))
 	o := &once{guard: &tablesql.Guard{}, tallies: map[string]exactlyonce.Tally{}, unrecovered: map[string]bool{}, ready: make(chan struct{})}
@@ -88,9 +84,6 @@ func (s *Stream) openOnce(ctx context.Context, conn *replication.Conn) (*once, e
 		return nil, err
 	}
 	o.guard.Hold(o.key)
-	if err = s.refuseOrphans(ctx, clusters); err != nil {
-		return nil, err
-	}
 	for _, cluster := range clusters {
 		if o.tallies[cluster], _, err = s.store.ReadTally(ctx, cluster); err != nil {
 			return nil, err
@@ -98,6 +91,62 @@ func (s *Stream) openOnce(ctx context.Context, conn *replication.Conn) (*once, e
 		o.unrecovered[cluster] = true
 	}
 	return o, nil
+}
+
+// refuseChange keeps a stream from rows that the last leader of its tables may have published and not
+// marked, where this one, being configured in another way, could not find out which.
+func (s *Stream) refuseChange(ctx context.Context) error {
+	if s.cfg.Once == nil {
+		there, err := s.store.HasTallies(ctx)
+		if err == nil && there {
+			err = s.refuseOrphans(ctx, []string{})
+		}
+		return err
+	}
+	if err := s.refuseOrphans(ctx, slices.Sorted(maps.Keys(s.cfg.Once.Journals))); err != nil {
+		return err
+	}
+	unclean, err := s.store.Unclean(ctx, s.claim())
+	if err != nil {
+		return err
+	}
+	for _, before := range unclean {
+		if before.Delivery == atLeastOnce {
+			return &postgres.Error{
+				Permanent: true, What: "deliver exactly once",
+				Err:  fmt.Errorf("stream %s delivered rows of table %s at least once and did not stop cleanly, so some may be published and not marked", before.Stream, before.Table),
+				Hint: "start stream " + before.Stream + " once more with delivery: at_least_once, and stop it cleanly (SIGTERM)",
+			}
+		}
+		if before.Stream == s.cfg.Name {
+			err = errors.Join(err, s.refuseOtherIDs(ctx, before.IDs))
+		}
+	}
+	return err
+}
+
+// refuseOtherIDs: only the transactional id of before makes brokers end what was published with it. Another's transaction
+// may be committed after the journal was read.
+func (s *Stream) refuseOtherIDs(ctx context.Context, before map[string]string) error {
+	for cluster, sc := range s.cfg.Sinks {
+		was := before[cluster]
+		if was == "" || was == sc.TransactionalID {
+			continue
+		}
+		tally, there, err := s.store.ReadTally(ctx, cluster)
+		if err != nil {
+			return err
+		}
+		if there && !tally.Closed {
+			return &postgres.Error{
+				Permanent: true, What: "deliver exactly once",
+				Err: fmt.Errorf("the stream did not stop cleanly, and published to Kafka cluster %s with transactional id %s, not %s: what it published last may still be committed", cluster, was, sc.TransactionalID),
+				Hint: "start once more with the transactional_id_prefix of before, and stop cleanly (SIGTERM); or, if rows that are not marked may be published once more, run outbox-cdc journal reset --stream " +
+					s.cfg.Name,
+			}
+		}
+	}
+	return nil
 }
 
 // refuseOrphans keeps a stream from rows that were published exactly once on another cluster
@@ -310,10 +359,11 @@ func (d *driver) advanceTallies(ctx context.Context) error {
 
 // closeTallies says, at a clean stop, that all which was published is marked. Where it
 // cannot be said, the next start finds it out.
-func (d *driver) closeTallies(ctx context.Context) {
+func (d *driver) closeTallies(ctx context.Context) (all bool) {
 	if d.once == nil {
-		return
+		return true
 	}
+	all = true
 	ctx, cancel := context.WithTimeout(ctx, closeWithin)
 	defer cancel()
 	for cluster := range d.cfg.Once.Journals {
@@ -326,8 +376,10 @@ func (d *driver) closeTallies(ctx context.Context) {
 		}
 		if err != nil {
 			d.cfg.Log.Info().Err(err).Str("cluster", cluster).Msg("the next start asks the journal what was published")
+			all = false
 		}
 	}
+	return all
 }
 
 func (d *driver) tellTallies(ctx context.Context) error {

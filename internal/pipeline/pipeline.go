@@ -207,6 +207,9 @@ func (s *Stream) take(ctx context.Context) (statestore.Leadership, error) {
 	if err != nil || s.cfg.Shadow {
 		return lead, err
 	}
+	if err := s.refuseChange(ctx); err != nil {
+		return lead, err
+	}
 	before, err := s.store.Claim(ctx, s.claim())
 	for _, r := range before {
 		s.cfg.Log.Info().Str("table", r.Table).Str("from", r.Stream).Str("slot", r.Slot).
@@ -215,9 +218,35 @@ func (s *Stream) take(ctx context.Context) (statestore.Leadership, error) {
 	return lead, err
 }
 
+// How a claim says that rows are delivered.
+const (
+	atLeastOnce = "at_least_once"
+	exactlyOnce = "exactly_once"
+)
+
 // claim is what this stream publishes.
 func (s *Stream) claim() statestore.Claim {
-	return statestore.NewClaim(s.cfg.Replication.Slot, replication.LockKey(s.cfg.Replication.Slot), s.cfg.Tables)
+	c := statestore.NewClaim(s.cfg.Replication.Slot, replication.LockKey(s.cfg.Replication.Slot), s.cfg.Tables)
+	if c.Delivery = atLeastOnce; s.cfg.Once != nil {
+		c.Delivery, c.IDs = exactlyOnce, map[string]string{}
+		for cluster, sc := range s.cfg.Sinks {
+			c.IDs[cluster] = sc.TransactionalID
+		}
+	}
+	return c
+}
+
+// noteClean says that everything that was published is marked, or confirmed where the tables keep no state. A
+// change of delivery asks for it.
+func (s *Stream) noteClean(ctx context.Context) {
+	if s.cfg.Shadow {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, closeWithin)
+	defer cancel()
+	if err := s.store.Clean(ctx); err != nil {
+		s.cfg.Log.Info().Err(err).Msg("the clean stop could not be noted: a change of delivery is refused until another is")
+	}
 }
 
 // unclaimed says whose the stream's tables are, before anything is taken.

@@ -505,6 +505,8 @@ func (w *walReader) stop(ctx context.Context) error {
 	w.remembered.Stopped = w.conn.Confirmed()
 	if err := w.stream.store.Identify(ctx, w.remembered); err != nil {
 		w.d.cfg.Log.Warn().Err(err).Msg("could not note the position of the clean stop")
+	} else if w.d.clean && w.stream.stateless() {
+		w.stream.noteClean(ctx)
 	}
 	w.conn.Close(ctx)
 	return nil

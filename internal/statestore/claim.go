@@ -26,7 +26,11 @@ type Claim struct {
 	// leader is there.
 	Lock   int64          `json:"lock"`
 	Tables []ClaimedTable `json:"tables"`
-	state  bool
+	// Delivery is how the stream publishes, and IDs are its transactional ids by Kafka cluster: what the
+	// next start with another has to know. Set by who claims.
+	Delivery string            `json:"delivery,omitempty"`
+	IDs      map[string]string `json:"ids,omitempty"`
+	state    bool
 }
 
 // ClaimedTable is a table, or a share of one: parts that differ have no row in
@@ -87,6 +91,29 @@ func (s *Store) claim(ctx context.Context, c Claim, epoch int64) ([]Rival, error
 		db = db.After(sql.LeaderSerial)
 	}
 	return postgres.Collect(ctx, db, pgx.RowToStructByPos[Rival], sql.LeaderClaim, s.cfg.Stream, epoch, string(text), c.state)
+}
+
+// Unclean is a leadership that did not end with everything that it published marked: of the stream
+// itself, or of another that had one of its tables.
+type Unclean struct {
+	Stream, Table, Delivery string
+	IDs                     map[string]string
+}
+
+// Unclean looks for those before the claim is made, which takes their place. A schema of an earlier version has none.
+func (s *Store) Unclean(ctx context.Context, c Claim) ([]Unclean, error) {
+	text, _ := json.Marshal(c) // texts and numbers
+	found, err := postgres.Collect(ctx, s.db, pgx.RowToStructByPos[Unclean], sql.LeaderUnclean, string(text))
+	if err = s.tolerate(err); err != nil {
+		return nil, failure("look for how the tables of stream "+s.cfg.Stream+" were delivered before", err)
+	}
+	return found, nil
+}
+
+// Clean notes that everything that this leadership published is marked, and that it publishes no more.
+func (s *Store) Clean(ctx context.Context) error {
+	_, err := s.db.Exec(ctx, sql.LeaderClean, s.cfg.Stream, s.epoch.Load())
+	return failure("note the clean stop of stream "+s.cfg.Stream, s.tolerate(err))
 }
 
 // RivalsOver is Rivals over a connection of the role that runs init; without the schema,

@@ -363,3 +363,59 @@ func TestTallyIsMissingOrNotOurs(t *testing.T) {
 		t.Errorf("with the privileges that init grants: %v", err)
 	}
 }
+
+// A leadership that published at least once, or under other transactional ids, is known to the next until it ends
+// cleanly or another takes its place.
+func TestUncleanLeaderships(t *testing.T) {
+	t.Parallel()
+	db, s := tallyDatabase(t)
+	unclean := func(s *Store, c Claim) string {
+		t.Helper()
+		found, err := s.Unclean(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(found)
+	}
+	claimed := func(s *Store, c Claim) {
+		t.Helper()
+		if _, err := s.Claim(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(what, got, want string) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: %s, want %s", what, got, want)
+		}
+	}
+	claimed(s, ordersClaim(0, 0))
+	want("of a version that does not say how it delivers", unclean(s, ordersClaim(0, 0)), "[]")
+	mine := ordersClaim(1, 2)
+	mine.Delivery, mine.IDs = "exactly_once", map[string]string{"main": "a-orders-main"}
+	claimed(s, mine)
+	lead(t, s) // of a start that is refused: it claims nothing
+	want("killed", unclean(s, mine), "[{orders public.outbox exactly_once map[main:a-orders-main]}]")
+	want("another share", unclean(s, ordersClaim(2, 2)), "[]")
+	want("another table", unclean(s, Claim{Tables: []ClaimedTable{{Name: "public.other"}}}), "[]")
+	if err := s.Clean(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want("a leader that claimed nothing stopped", unclean(s, mine), "[{orders public.outbox exactly_once map[main:a-orders-main]}]")
+	claimed(s, mine)
+	if err := s.Clean(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want("stopped cleanly", unclean(s, mine), "[]")
+
+	mine.Delivery, mine.IDs = "at_least_once", nil
+	claimed(s, mine)
+	renamed := New(Config{DB: db.Pool(t), Stream: "orders-2"})
+	lead(t, renamed)
+	want("under another name", unclean(renamed, mine), "[{orders public.outbox at_least_once map[]}]")
+	claimed(renamed, mine) // over the same slot
+	if err := renamed.Clean(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want("the other name stopped cleanly", unclean(s, mine), "[]")
+}

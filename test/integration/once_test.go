@@ -229,6 +229,14 @@ func TestExactlyOnceChangesOfModeAndMapping(t *testing.T) {
 	load.stop()
 	w.stopsWithoutKafka() // what is in the journal is not known then, and the tally stays open
 	refused("at_least_once", "did not stop cleanly")
+	prefix := w.cluster["transactional_id_prefix"]
+	w.cluster["transactional_id_prefix"] = fmt.Sprint(prefix, "-2")
+	refused("exactly_once", "with transactional id")
+	w.cluster["transactional_id_prefix"] = prefix
+	name := w.stream["name"]
+	w.stream["name"] = fmt.Sprint(name, "-2")
+	refused("exactly_once", "did not stop cleanly")
+	w.stream["name"] = name
 	remapped(true)
 	refused("exactly_once", "published with another mapping")
 	remapped(false)
@@ -272,6 +280,14 @@ func TestExactlyOnceChangesOfModeAndMapping(t *testing.T) {
 		p := w.run()
 		w.writeRows(steady(), 50)
 		w.settled(60 * time.Second)
+		if mode.delivery == "at_least_once" {
+			p.Signal(syscall.SIGKILL)
+			p.Ended(30 * time.Second)
+			refused("exactly_once", "at least once and did not stop cleanly")
+			delivery(mode.delivery)
+			p = w.run()
+			p.Await(60*time.Second, `"message":"leading"`)
+		}
 		p.stop()
 	}
 	w.judge(history.Rules{})
