@@ -221,14 +221,18 @@ func (t *Table) Do(ctx context.Context, op Operation) (Result, error) {
 	return result, nil
 }
 
-// Audit logs who did what, also when it ended with an error, at every level. The
+// Audit logs who changed rows, also when it ended with an error, whatever the level of the log is. The
 // fields of who say by whom, and which rows were asked for.
 func (t *Table) Audit(log zerolog.Logger, stream string, op *Operation, result *Result, err error, who func(*zerolog.Event)) {
+	if result.Changed == 0 {
+		return
+	}
 	ids := make([]string, len(result.IDs))
 	for i, id := range result.IDs {
 		ids[i] = strings.Join(id, ",")
 	}
-	log.Log().Err(err).Str("verb", string(op.Action)).Str("stream", stream).Stringer("table", t.Outbox()).Func(who).
+	log = log.Level(zerolog.InfoLevel)
+	log.Info().Err(err).Str("verb", string(op.Action)).Str("stream", stream).Stringer("table", t.Outbox()).Func(who).
 		Int("rows", result.Changed).Int("passed_over", result.Passed).Int("unknown", result.Unknown).Strs("ids", ids).
 		Msg("an operator changed rows")
 }

@@ -131,13 +131,13 @@ func (d *driver) note(n checkpoint.Note) {
 		if d.shows(&n.Park) {
 			d.stream.tracker.recordEvent("park", "parked "+n.Park.Scope.String()+": "+n.Park.Reason)
 		}
-		d.parkLine(&n.Park).Str("cause", string(n.Park.Cause)).Str("reason", n.Park.Reason).Msg(parkedText(n.Park.Cause))
+		d.parkLine(zerolog.WarnLevel, &n.Park).Str("cause", string(n.Park.Cause)).Str("reason", n.Park.Reason).Msg(parkedText(n.Park.Cause))
 	case checkpoint.NoteUnparked:
 		d.cfg.Metrics.HandedBack(&n.Park)
 		if d.shows(&n.Park) {
 			d.stream.tracker.recordEvent("park", "handed back to the stream: "+n.Park.Scope.String())
 		}
-		d.parkLine(&n.Park).Msg("handed back to the stream")
+		d.parkLine(zerolog.InfoLevel, &n.Park).Msg("handed back to the stream")
 	case checkpoint.NoteMissed:
 		d.cfg.Metrics.Missed(n.Cause, n.N)
 		log.Info().Int("rows", n.N).Str("cause", string(n.Cause)).Msg("found pending rows that the stream does not carry")
@@ -163,8 +163,8 @@ func (d *driver) shows(p *outbox.Park) bool {
 
 // parkLine begins a line in the log about a park. Single keys come and go. Rows name topics
 // and keys, so lines about these are counted by their cause.
-func (d *driver) parkLine(p *outbox.Park) *zerolog.Event {
-	level, about := zerolog.WarnLevel, p.Scope.String()
+func (d *driver) parkLine(level zerolog.Level, p *outbox.Park) *zerolog.Event {
+	about := p.Scope.String()
 	if p.Scope.Kind >= outbox.ScopeKey {
 		level = zerolog.DebugLevel
 	}
