@@ -67,13 +67,14 @@ func Judge(s *State, cfg *Config, remembered Identity) Verdict {
 	v := Verdict{}
 	v.judgeServer(s)
 	v.judgeSlot(s, cfg, remembered)
-	v.judgePublication(s, cfg, remembered)
 	if remembered.Publication != "" && remembered.SystemID == s.SystemID {
-		// The publication is of relations, the configuration of names.
+		// The publication is of relations, the configuration of names. This is told first: that the
+		// publication lost the old table follows from it.
 		if damage := Replaced(remembered.Relations, s.relations()); damage != "" {
 			v.passedOver(cfg, damage)
 		}
 	}
+	v.judgePublication(s, cfg, remembered)
 	v.judgeWarnings(s, cfg)
 	for i := range s.Tables {
 		v.judgeTable(s, &s.Tables[i], cfg)

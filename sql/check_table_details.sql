@@ -12,7 +12,7 @@ SELECT coalesce(jsonb_object_agg(w.place, jsonb_build_object(
     'completing', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', t.tgname, 'function', t.tgfoid::regproc::text) ORDER BY t.tgname), '[]')
         FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid
         WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 4 <> 0 AND t.tgtype & 66 = 0
-          AND f.prosrc ~* '\mupdate\M' AND (strpos(lower(f.prosrc), lower(c.relname)) > 0 OR f.prosrc ~* '\mtg_(table_name|relname|relid)\M')),
+          AND f.prosrc ~* '[[:<:]]update[[:>:]]' AND (strpos(lower(f.prosrc), lower(c.relname)) > 0 OR f.prosrc ~* '[[:<:]]tg_(table_name|relname|relid)[[:>:]]')),
     'options', coalesce(to_jsonb(c.reloptions), '[]'),
     'rows', c.reltuples::bigint,
     'bytes', CASE WHEN c.relkind = 'p' THEN (SELECT coalesce(sum(pg_table_size(l.relid)), 0) FROM pg_partition_tree(c.oid) l WHERE l.isleaf)

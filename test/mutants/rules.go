@@ -107,7 +107,7 @@ var rules = []rule{
 
 	// Start and reconnect.
 	{name: "checkAtStart", says: "Rows up to the insert position at start are looked at before they are published.", scenario: "TestStartLooksAtWhatWasMarked", without: []removal{{"Core.Connect", "c.gate = &gate{check: conn.Insert}", ""}}},
-	{name: "invisibleWaits", says: "A row that is not visible to its look yet is looked at again.", without: []removal{{"Core.checked", "case a.State == outbox.CheckSettled:", "case a.State == outbox.CheckSettled, a.State == outbox.CheckInvisible:"}}},
+	{name: "invisibleWaits", says: "A row that is not visible to its look yet is looked at again.", without: []removal{{"Core.checked", "case a == outbox.CheckSettled:", "case a == outbox.CheckSettled, a == outbox.CheckInvisible:"}}},
 	{name: "skipInFlight", says: "Rows that this process has in flight from an earlier connection are not published again.", scenario: "TestRowsInFlightOutlastTheirConnection", without: []removal{{"Core.carriedRow", "if !found {", "if !found || true {"}}},
 	{name: "inFlightInLedger", says: "Rows in flight from an earlier connection hold the new connection's position.", scenario: "TestRowsInFlightOutlastTheirConnection", without: []removal{{"Core.carriedRow", "if e.tx == noTx {", "if false {"}}},
 	{name: "nextBounded", says: "A park's next try, as it was read, is at most the longest backoff away.", without: []removal{{"Core.nextOf", "if !read.Next.After(c.now) {", "if true { return read.Next }; if !read.Next.After(c.now) {"}}},
@@ -133,7 +133,7 @@ var rules = []rule{
 	{name: "headStart", says: "Rows of such a table are looked at only after their head start.", scenario: "TestHeadStart", without: []removal{{"Core.enqueue", "from.Add(m.HeadStart)", "from"}}},
 	{name: "horizonAges", says: "Of a page, only a row that was there a head start ago needs no head start any more.", scenario: "TestSweptBacklogWaitsOnce", without: []removal{{"headStart.horizonOf", "if !h.at.Add(t.Mapping.HeadStart).After(now) {", "if true {"}}},
 	{name: "headStartAgain", says: "The head start of a row that is not visible yet begins again with the look that says so.", scenario: "TestHeadStartBeginsWhenTheRowIsVisible", without: []removal{
-		{"Core.checked", "max(invisibleWait, a.Row.Table.Mapping.HeadStart)", "invisibleWait"},
+		{"Core.checked", "max(invisibleWait, row.Table.Mapping.HeadStart)", "invisibleWait"},
 	}},
 	{name: "parkTakesQueued", says: "A park takes its rows out of the head-start queue at once.", scenario: "TestParkTakesQueuedRows", without: []removal{{"Core.leaveParked", "for c.headStart.overtaken {", "for false {"}}},
 	{name: "queuedInFlight", says: "Rows of the head-start queue are in flight.", scenario: "TestHandBackWaitsForQueuedRows", without: []removal{
@@ -141,7 +141,7 @@ var rules = []rule{
 		{"rowTable.ids", "for e := range t.flying() {", "for e := range t.flying() { if e.state == queued { continue }"},
 	}},
 	{name: "unclaims", says: "Rows that were claimed and are left to others have their locks given up.", scenario: "TestClaimForNobodyIsGivenUp|TestLateClaimIsGivenUp", without: []removal{
-		{"Core.Claimed", "c.ready.Unclaim = append(c.ready.Unclaim, a.Row)", ""},
+		{"Core.Claimed", "c.ready.Unclaim = append(c.ready.Unclaim, a.Latest())", ""},
 		{"Core.unclaim", "c.ready.Unclaim = append(c.ready.Unclaim, e.row)", ""},
 	}},
 	{

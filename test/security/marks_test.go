@@ -14,7 +14,7 @@ import (
 const refusals = `
 	CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$;
 	CREATE TRIGGER refuse BEFORE UPDATE ON outbox FOR EACH ROW WHEN (OLD.key = 'raised') EXECUTE FUNCTION refuse();
-	CREATE FUNCTION talk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION '%', repeat('much', 25000000); END $$;
+	CREATE FUNCTION talk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION '%', repeat('much', 5000000); END $$;
 	CREATE TRIGGER talk BEFORE UPDATE ON outbox FOR EACH ROW WHEN (OLD.key = 'talks') EXECUTE FUNCTION talk();
 	CREATE FUNCTION undo() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
 	CREATE TRIGGER undo BEFORE UPDATE ON outbox FOR EACH ROW WHEN (OLD.key = 'undone') EXECUTE FUNCTION undo();
