@@ -131,7 +131,7 @@ func (f *framed) admit(length uint32) error {
 	return nil
 }
 
-// release may be called by whoever closes, next to the reader.
+// release may be called while the reader runs, by the goroutine that closes.
 func (f *framed) release() {
 	if n := f.taken.Swap(0); n > 0 {
 		f.room.Release(n)

@@ -45,7 +45,7 @@ func TestWhatCountsAsARefusal(t *testing.T) {
 	}
 }
 
-// Brokers name further brokers. A login does not leave this machine unencrypted, whoever names
+// Brokers name further brokers. A login does not leave this machine unencrypted, no matter who names
 // where it goes; without a login, or where it is allowed, everything is dialled.
 func TestALoginStaysOnThisMachine(t *testing.T) {
 	t.Parallel()

@@ -119,8 +119,12 @@ func demoConfig(t demo.Target) (*config.Config, error) {
 	}
 	// In a configuration ${ names a variable.
 	text := func(s string) string { return strings.ReplaceAll(s, "${", "$${") }
+	cluster := object{"brokers": t.Brokers}
+	if t.Fencing != "" {
+		cluster["fencing"] = t.Fencing
+	}
 	file, err := yaml.Marshal(object{
-		"kafka": object{"clusters": object{"demo": object{"brokers": t.Brokers}}},
+		"kafka": object{"clusters": object{"demo": cluster}},
 		"streams": []object{{
 			"name": t.Stream, "postgres": object{"dsn": text(t.DSN)},
 			"slot": t.Slot, "publication": t.Publication,

@@ -58,7 +58,10 @@ type Target struct {
 	Slot        string
 	Publication string
 	Brokers     []string
-	Topic       string // the topic of every row
+	// Fencing is the cluster's; empty: the default. The in-process Kafka shows no marker of a fence, so
+	// a start would wait for it.
+	Fencing string
+	Topic   string // the topic of every row
 	// Serving is to be called with the address of the operator's page, once it
 	// is served; nil: none is wanted.
 	Serving func(url string)

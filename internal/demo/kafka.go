@@ -59,7 +59,7 @@ func (w *world) startFake() error {
 		return err
 	}
 	w.later(func(context.Context) error { fake.Close(); return nil })
-	w.target.Brokers, w.kafkaVersion = fake.ListenAddrs(), "kfake (in-process)"
+	w.target.Brokers, w.target.Fencing, w.kafkaVersion = fake.ListenAddrs(), "off", "kfake (in-process)"
 	return nil
 }
 
