@@ -54,6 +54,7 @@ var often = map[string][]eventKind{
 	"horizonAges":          {evRelay, evSlotLost},
 	"parkTakesQueued":      {evRelayDone, evSlotLost},
 	"queuedInFlight":       {evRelayDone, evSlotLost},
+	"queuedAwaited":        {evRelayDone, evSlotLost},
 	"unclaims":             {evRelayDone, evClusterDown},
 	"knownParks":           {evTopicDown},
 	"rowsAlone":            {evUnmarked},

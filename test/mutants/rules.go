@@ -137,8 +137,10 @@ var rules = []rule{
 	}},
 	{name: "parkTakesQueued", says: "A park takes its rows out of the head-start queue at once.", scenario: "TestParkTakesQueuedRows", without: []removal{{"Core.leaveParked", "for c.headStart.overtaken {", "for false {"}}},
 	{name: "queuedInFlight", says: "Rows of the head-start queue are in flight.", scenario: "TestHandBackWaitsForQueuedRows", without: []removal{
-		{"Core.startHandback", "if g.keeps(e.row) {", "if g.keeps(e.row) && e.state != queued {"},
 		{"rowTable.ids", "for e := range t.flying() {", "for e := range t.flying() { if e.state == queued { continue }"},
+	}},
+	{name: "queuedAwaited", says: "A hand-back awaits the rows of the head-start queue, too.", scenario: "TestHandBackWaitsForQueuedRows", without: []removal{
+		{"Core.startHandback", "if g.keeps(e.row) {", "if g.keeps(e.row) && e.state != queued {"},
 	}},
 	{name: "unclaims", says: "Rows that were claimed and are left to others have their locks given up.", scenario: "TestClaimForNobodyIsGivenUp|TestLateClaimIsGivenUp", without: []removal{
 		{"Core.Claimed", "c.ready.Unclaim = append(c.ready.Unclaim, a.Latest())", ""},
