@@ -231,9 +231,9 @@ fmt: $(GOFUMPT) ## format all Go files
 	$(GOFUMPT) -w $$(git ls-files '*.go')
 
 .PHONY: generated
-generated: ## write what is made from the code: the schema, tables of the docs, wanted errors, the dashboard, the chart's wanted output
+generated: ## write what is made from the code: the schema, tables of the docs, wanted errors, the dashboard, the chart's wanted output, the record of what 1.x keeps
 	go test ./internal/config ./internal/metrics ./test/deploy -count=1 -update
-	go test ./internal/preflight ./cmd/outbox-cdc -count=1 -run UpToDate -update
+	go test ./internal/preflight ./internal/statestore ./cmd/outbox-cdc -count=1 -run 'UpToDate|Stable' -update
 	cd deploy/packaging && go test ./chart -count=1 -update
 
 .PHONY: vuln

@@ -18,6 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/preflight"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/test/doctable"
+	"github.com/outbox-cdc/outbox-cdc/test/stable"
 )
 
 var update = flag.Bool("update", false, "write the tables of docs/commands.md and docs/check.md again")
@@ -175,4 +176,29 @@ func TestFieldsAreUpToDate(t *testing.T) {
 		})
 		doctable.Section(t, p.page, "<!-- fields of "+p.command+" -->", "<!-- fields end -->", table+"\n", *update)
 	}
+}
+
+// A script that works with one 1.x works with the next.
+func TestCommandLineIsStable(t *testing.T) {
+	var now []string
+	for _, c := range everyCommand(rootCommand(streams{out: io.Discard, err: io.Discard})) {
+		path := c.CommandPath()
+		now = append(now, path)
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) { now = append(now, path+" --"+f.Name+" "+f.Value.Type()) })
+	}
+	for meaning, code := range map[string]int{"done": exitOK, "failed": exitFailure, "usage": exitUsage, "act first": exitPermanent} {
+		now = append(now, fmt.Sprintf("exit code %d: %s", code, meaning))
+	}
+	stable.Compare(t, "commands", now, *update)
+}
+
+// A program that reads the JSON of one 1.x reads that of the next.
+func TestJSONIsStable(t *testing.T) {
+	var now []string
+	for _, p := range printed {
+		doctable.Keys(p.of, "json", "", func(reflect.Type) bool { return true }, func(path, _ string, f reflect.StructField) {
+			now = append(now, p.command+": "+path+": "+stable.TypeName(f.Type))
+		})
+	}
+	stable.Compare(t, "json", now, *update)
 }

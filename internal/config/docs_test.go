@@ -14,12 +14,33 @@ import (
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/outbox-cdc/outbox-cdc/test/doctable"
+	"github.com/outbox-cdc/outbox-cdc/test/stable"
 )
 
 // The tables of docs/configuration.md are made from the structs; -update writes
 // them again.
 func TestReferenceIsUpToDate(t *testing.T) {
 	doctable.Section(t, "../../docs/configuration.md", "<!-- keys: made from package config by make generated -->", "<!-- keys end -->", keyTables(), *update)
+}
+
+// A file that one 1.x takes, the next takes.
+func TestKeysAreStable(t *testing.T) {
+	var now []string
+	for _, s := range sections {
+		doctable.Keys(s.of, "yaml", "", listedBelow, func(key, _ string, f reflect.StructField) {
+			line := strings.ReplaceAll(s.title, "`", "") + ": " + key + ": " + stable.TypeName(f.Type)
+			now = append(now, line)
+			for word := range strings.SplitSeq(f.Tag.Get("enum"), ",") {
+				if word != "" {
+					now = append(now, line+": "+word)
+				}
+			}
+		})
+	}
+	for _, profile := range ProfileNames() {
+		now = append(now, "profile: "+profile)
+	}
+	stable.Compare(t, "configuration", now, *update)
 }
 
 // Every key of every struct is described.

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/test/stable"
 )
 
 // everything makes a stream and tells it one of each.
@@ -253,18 +255,31 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
-func documentation(t *testing.T) string {
+// A dashboard that works with one 1.x works with the next.
+func TestMetricsAreStable(t *testing.T) {
+	var now []string
+	for _, f := range families(t) {
+		now = append(now, f.GetName()+": "+shape(f))
+	}
+	stable.Compare(t, "metrics", now, *update)
+}
+
+// families are those of ours, each with a value.
+func families(t *testing.T) []*dto.MetricFamily {
 	t.Helper()
 	r, _ := everything()
-	families, err := r.prometheus.Gather()
+	all, err := r.prometheus.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return slices.DeleteFunc(all, func(f *dto.MetricFamily) bool { return !strings.HasPrefix(f.GetName(), namespace) })
+}
+
+func documentation(t *testing.T) string {
+	t.Helper()
 	out := "| name | type, labels | meaning |\n|---|---|---|\n"
-	for _, f := range families {
-		if strings.HasPrefix(f.GetName(), namespace) {
-			out += fmt.Sprintf("| `%s` | %s | %s |\n", f.GetName(), shape(f), f.GetHelp())
-		}
+	for _, f := range families(t) {
+		out += fmt.Sprintf("| `%s` | %s | %s |\n", f.GetName(), shape(f), f.GetHelp())
 	}
 	return out
 }
