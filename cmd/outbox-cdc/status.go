@@ -139,9 +139,13 @@ func (w *statusWatch) look(ctx context.Context, unasked error) status.Report {
 			found := survey.Look(bounded, survey.Config{
 				Name: s.Name, Delivery: s.Delivery, Slot: s.Slot, Tables: s.OutboxTables(), Pool: w.pools[s.Name], Budget: uint64(s.WALBudget), Between: time.Second, Forecast: w.forecasts[s.Name],
 			})
-			// A process that does not lead may have troubles of its own.
-			if trouble := known[s.Name].Error; trouble != "" && found.Error == "" {
-				found.Error = "the process: " + trouble
+			from, ok := known[s.Name]
+			switch {
+			case found.Unreachable && ok && from.Mode == status.ModeUnknown: // the process remembers more
+				found = from
+			case from.Error != "" && found.Error == "": // one that does not lead may have troubles of its own
+				found.Error = "the process: " + from.Error
+				status.Judge(&found)
 			}
 			report.Streams[i] = found
 			return nil
@@ -197,23 +201,28 @@ func printStream(out io.Writer, r *status.Report, s *status.Stream) error {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "  %s\t%s\n", printable(name), printable(fmt.Sprintf(format, args...)))
 	}
-	if s.Reason != "" {
+	told := func(text string) bool {
+		return text == "" || slices.ContainsFunc(s.Findings, func(f status.Finding) bool { return strings.HasSuffix(f.Text, text) })
+	}
+	if !told(s.Reason) {
 		line("reason", "%s", s.Reason)
 	}
-	if s.Error != "" {
-		line("trouble", "%s", s.Error)
+	for i := range s.Findings {
+		if f := &s.Findings[i]; f.Level != status.Note && !f.Parked { // what is parked is below
+			line(map[string]string{status.Bad: "trouble", status.Warn: "look at"}[f.Level], "%s", f.Text)
+		}
 	}
 	if s.Mode != status.ModeUnknown {
 		line("leader", "%s", leaderText(s.Leader, r.Process))
 	}
-	printSlot(line, s.Slot)
+	printSlot(line, s.Slot, r.At)
 	for i := range s.Tables {
-		line(s.Tables[i].Name, "%s", tableText(&s.Tables[i]))
+		line(s.Tables[i].Name, "%s", tableText(&s.Tables[i], r.At))
 	}
 	for _, c := range s.Kafka {
 		switch {
 		case !c.Usable:
-			line("kafka "+c.Name, "cannot be used: %s", c.Error)
+			line("kafka "+c.Name, "cannot be used")
 		case c.Fencing == status.FencingRefused:
 			line("kafka "+c.Name, "usable, but the brokers refuse to fence former leaders (docs/runbooks/OutboxNotFenced.md)")
 		default:
@@ -259,7 +268,15 @@ func leaderText(l *status.Leader, process string) string {
 	return text
 }
 
-func printSlot(line func(string, string, ...any), s *status.Slot) {
+// age says how old what was found out is, from some seconds on.
+func age(at, now time.Time) string {
+	if old := now.Sub(at); !at.IsZero() && old >= 3*time.Second {
+		return " (" + status.About(old) + " ago)"
+	}
+	return ""
+}
+
+func printSlot(line func(string, string, ...any), s *status.Slot, now time.Time) {
 	if s == nil {
 		return
 	}
@@ -268,7 +285,7 @@ func printSlot(line func(string, string, ...any), s *status.Slot) {
 		return
 	}
 	words := []string{s.Name, cmp.Or(s.WALStatus, "-"), map[bool]string{true: "active", false: "not active"}[s.Active]}
-	line("slot", "%s", strings.Join(words, ", "))
+	line("slot", "%s%s", strings.Join(words, ", "), age(s.At, now))
 	limit := "the server has no limit (max_slot_wal_keep_size)"
 	if s.Safe != nil {
 		limit = "the server allows " + room(s.Safe) + " more"
@@ -289,7 +306,7 @@ func printSlot(line func(string, string, ...any), s *status.Slot) {
 	line("lag", "%s", lag)
 }
 
-func tableText(t *status.Table) string {
+func tableText(t *status.Table, now time.Time) string {
 	if t.Error != "" {
 		return t.Error
 	}
@@ -300,8 +317,9 @@ func tableText(t *status.Table) string {
 	if t.Oldest > 0 {
 		text += ", the oldest for " + status.About(time.Duration(t.Oldest*float64(time.Second)))
 	}
+	text += age(t.CountedAt, now)
 	if t.Failed != nil {
-		text += "; " + capped(*t.Failed, t.FailedCapped) + " failed"
+		text += "; " + capped(*t.Failed, t.FailedCapped) + " failed" + age(t.FailedAt, now)
 	}
 	return text
 }

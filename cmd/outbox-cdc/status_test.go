@@ -55,7 +55,7 @@ func TestStatusFromDatabaseAndProcess(t *testing.T) {
 		t.Errorf("%+v\n%+v", s, s.Slot)
 	}
 	out, _ = command(t, 0, "status", "-c", c, "--database")
-	mustHave(t, out, "reason", "nobody has led it yet", "1 pending, the oldest for 2 min; 1 failed", "parked         nothing", "not active", "the server has no limit")
+	mustHave(t, out, "No process leads: nobody has led it yet", "look at", "1 row is FAILED in table public.outbox", "1 pending, the oldest for 2 min; 1 failed", "parked         nothing", "not active", "the server has no limit")
 
 	run := startRun(t, c)
 	harness.Eventually(t, patience, func() error {
@@ -66,9 +66,9 @@ func TestStatusFromDatabaseAndProcess(t *testing.T) {
 		return nil
 	})
 	out, _ = command(t, 0, "status", "-c", c)
-	mustHave(t, out, "orders: streaming\n", "(the process at http://"+address+"), epoch 1", "kafka main", "usable", "since the start 1 published")
+	mustHave(t, out, "orders: streaming, 1 row FAILED\n", "(the process at http://"+address+"), epoch 1", "kafka main", "usable", "since the start 1 published")
 	out, _ = command(t, 0, "status", "-c", c, "--database")
-	mustHave(t, out, "orders: streaming\n", "outbox-cdc/orders@", "reserved, active")
+	mustHave(t, out, "orders: streaming, 1 row FAILED\n", "outbox-cdc/orders@", "reserved, active")
 	if l := decoded[status.Report](t, "status", "-c", c, "--database").Streams[0].Leader; l == nil || !inRFC3339(l.Since) {
 		t.Errorf("%+v", l)
 	}
@@ -79,7 +79,7 @@ func TestStatusFromDatabaseAndProcess(t *testing.T) {
 	}
 	rewrite(t, c, "password: hunter2", "password: other")
 	out, _ = command(t, 0, "status", "-c", c)
-	mustHave(t, out, "refuses the credentials of http.auth", "orders: streaming\n")
+	mustHave(t, out, "refuses the credentials of http.auth", "orders: streaming, 1 row FAILED\n")
 	rewrite(t, c, ", username: ops, password: other", "")
 	if r := decoded[status.Report](t, "status", "-c", c); r.Process != "http://"+address {
 		t.Errorf("by the token: %+v", r)
@@ -105,7 +105,7 @@ func TestStatusOfWhatCannotBeReached(t *testing.T) {
 	c := file(t, "postgres://u:hunter2@127.0.0.1:1/db", "", `http: {listen: "off"}`)
 	rewrite(t, c, `, replication_dsn: ""`, "")
 	out, _ := command(t, exitFailure, "status", "-c", c)
-	mustHave(t, out, "http.listen is off", "orders: unknown", "trouble", "connection refused")
+	mustHave(t, out, "http.listen is off", "orders: cannot connect; who leads is unknown", "trouble", "connection refused")
 	_, e := command(t, exitUsage, "status", "-c", c, "--stream", "x")
 	mustHave(t, e, `there is no stream "x"`)
 	_, e = command(t, exitUsage, "status", "-c", c, "--address", "nowhere")
@@ -151,7 +151,7 @@ func TestProcessURL(t *testing.T) {
 func TestStatusInWords(t *testing.T) {
 	safe, growth, lag, pending, failed := int64(5<<30), 1e6, 12.5, int64(100_000), int64(3)
 	r := status.Report{Process: "http://127.0.0.1:9187", Streams: []status.Stream{{
-		Name: "orders", Mode: status.ModeHold, ModeText: status.Words(status.ModeHold), Reason: "Kafka cluster main: connection refused",
+		Name: "orders", Mode: status.ModeHold, Reason: "Kafka cluster main cannot be used: connection refused",
 		Leader: &status.Leader{Name: "outbox-cdc/orders@here", Here: true, Epoch: 3},
 		Slot: &status.Slot{
 			Name: "outbox_cdc_orders", Exists: true, Active: true, WALStatus: "extended", Retained: 6 << 30, Budget: 8 << 30, Safe: &safe,
@@ -162,6 +162,7 @@ func TestStatusInWords(t *testing.T) {
 		Flow:   &status.Flow{InFlight: 20000},
 		Parks:  status.Parks{Total: 3, Top: []status.ParkGroup{{Kind: "key", Cause: "row_error", Reason: "too large", Count: 3, Since: time.Unix(0, 0), Example: `key "a" of topic t in table public.outbox`}}},
 	}}}
+	status.Judge(&r.Streams[0])
 	var out bytes.Buffer
 	if err := printStatus(&out, &r); err != nil {
 		t.Fatal(err)

@@ -53,6 +53,9 @@ func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, l
 	p.pools = append(p.pools, pool)
 	m := seen.metrics.Stream(s.Name, s.OutboxTables(), uint64(s.WALBudget))
 	m.Limits(s.Memory.Rows, int(s.Memory.Bytes))
+	proof := &proof{}
+	proof.lacks("its database, tables and Kafka clusters have not been looked at yet")
+	p.proofs = append(p.proofs, proof)
 	stream := pipeline.New(pipeline.Config{
 		Name:              s.Name,
 		Tables:            s.OutboxTables(),
@@ -69,17 +72,17 @@ func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, l
 		DrainTimeout:      s.DrainTimeout,
 		KeepSlot:          !s.GiveUpSlot,
 		Shadow:            s.Shadow(),
+		Silence:           3 * s.Postgres.WALSenderTimeout, // signs of life come within half of the timeout
+		Unproven:          proof.missing,
 		Metrics:           m,
 		Traces:            seen.traces.Stream(s.Name),
 		Log:               log,
 	})
+	m.Findings(stream.Status)
 	p.streams = append(p.streams, stream)
-	proof := &proof{}
-	proof.lacks("its database, tables and Kafka clusters have not been looked at yet")
-	p.proofs = append(p.proofs, proof)
 	p.watched = append(p.watched, supervised{halted: stream.Halted, Stream: admin.Stream{
 		Name: s.Name, Status: m.Status, Failing: stream.Failing, Unproven: proof.missing, Report: stream.Status,
-		Silence: 3 * s.Postgres.WALSenderTimeout, // signs of life come within half of the timeout
+		Silence: 3 * s.Postgres.WALSenderTimeout,
 	}})
 	return nil
 }

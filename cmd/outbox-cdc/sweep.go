@@ -162,7 +162,7 @@ func (w *sweepRun) sweep(ctx context.Context, cfg *config.Config, s *config.Stre
 func (w *sweepRun) print(s *swept) {
 	fmt.Fprintf(w.io.out, "%s: %d published, %d refused, %d FAILED in %.1f s\n", s.Stream, s.Published, s.Refused, s.GivenUp, s.Seconds)
 	for i := range s.Left {
-		fmt.Fprintf(w.io.out, "  left in %s: %s\n", s.Left[i].Name, tableText(&s.Left[i]))
+		fmt.Fprintf(w.io.out, "  left in %s: %s\n", s.Left[i].Name, tableText(&s.Left[i], time.Now()))
 	}
 	for _, g := range s.Parks.Top {
 		fmt.Fprintf(w.io.out, "  parked: %d %s (%s): %s\n", g.Count, g.Kind, g.Cause, operator.OneLine(g.Reason, 200))

@@ -6,6 +6,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -19,7 +20,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
-	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
@@ -243,7 +243,11 @@ func noStream(w http.ResponseWriter, name string) {
 // of a table from being published.
 func judge(s Stream, now time.Time) StreamReadiness {
 	st, failing := s.Status(), s.Failing()
-	out := StreamReadiness{Name: s.Name, Mode: st.Mode, Leader: st.Leader}
+	var report status.Stream
+	if s.Report != nil {
+		report = s.Report()
+	}
+	out := StreamReadiness{Name: s.Name, Mode: cmp.Or(report.Mode, st.Mode), Leader: st.Leader}
 	silence := now.Sub(st.Heard)
 	if !st.Heard.IsZero() {
 		out.Silence = new(silence.Seconds())
@@ -262,7 +266,7 @@ func judge(s Stream, now time.Time) StreamReadiness {
 	case silence > s.Silence:
 		out.Reason = fmt.Sprintf("nothing heard on the replication connection for %s", silence.Round(time.Second))
 	default:
-		out.Reason = obstacle(s)
+		out.Reason = obstacle(&report)
 		out.Ready = out.Reason == ""
 	}
 	return out
@@ -271,19 +275,10 @@ func judge(s Stream, now time.Time) StreamReadiness {
 // obstacle is what keeps a leader from publishing any row of a Kafka cluster or
 // of a table. Single topics, keys and rows that wait are no reason to hold up a
 // rolling update.
-func obstacle(s Stream) string {
-	if s.Report == nil {
-		return ""
-	}
-	report := s.Report()
-	for _, c := range report.Kafka {
-		if !c.Usable {
-			return "Kafka cluster " + c.Name + " cannot be used: " + c.Error
-		}
-	}
-	for _, p := range report.Parks.Top {
-		if p.Kind == "table" && (p.Cause == string(outbox.CauseMapping) || p.Cause == string(outbox.CauseWriteBack)) {
-			return p.Example + " is parked: " + p.Reason
+func obstacle(s *status.Stream) string {
+	for i := range s.Findings {
+		if f := &s.Findings[i]; f.Blocks {
+			return f.Text
 		}
 	}
 	return ""
@@ -313,6 +308,10 @@ func serveStatus(w http.ResponseWriter, r *http.Request, cfg *Config, now time.T
 // roles and hosts.
 func withoutDetails(s *status.Stream) {
 	s.Reason, s.Error = hidden(s.Reason), hidden(s.Error)
+	s.Findings = slices.Clone(s.Findings)
+	for i := range s.Findings {
+		s.Findings[i].Text, s.Findings[i].Hint = hidden(s.Findings[i].Text), ""
+	}
 	s.Parks.Top = nil
 	s.Kafka = slices.Clone(s.Kafka)
 	for i := range s.Kafka {

@@ -95,7 +95,7 @@ func TestReadyIsWhoCouldDoItsWork(t *testing.T) {
 			"hold", "", func(s *status.Stream) { s.Kafka = []status.Cluster{{Name: "main", Error: "refused"}} },
 			"Kafka cluster main cannot be used: refused",
 		},
-		"a table cannot be marked":  {"stream", "", park("table", outbox.CauseWriteBack), "table x is parked: because"},
+		"a table cannot be marked":  {"stream", "", park("table", outbox.CauseWriteBack), "Parked: table x: because"},
 		"a table is swept":          {"stream", "", park("table", outbox.CausePublication), ""},
 		"the stream is swept":       {"sweep", "", park("stream", outbox.CauseSlot), ""},
 		"one topic is not there":    {"stream", "", park("topic", outbox.CauseTopic), ""},
@@ -104,10 +104,11 @@ func TestReadyIsWhoCouldDoItsWork(t *testing.T) {
 		s := stream("s", metrics.Status{Mode: c.mode, Leader: c.mode != "standby", Heard: noon}, "")
 		s.Unproven = func() string { return c.unproven }
 		s.Report = func() status.Stream {
-			report := status.Stream{}
+			report := status.Stream{Mode: c.mode}
 			if c.report != nil {
 				c.report(&report)
 			}
+			status.Judge(&report)
 			return report
 		}
 		if got := judge(s, noon); got.Reason != c.reason || got.Ready != (c.reason == "") {

@@ -36,6 +36,9 @@ func everything() (*Registry, *Stream) {
 		{Table: b, Cluster: "main", Topic: "u"},
 	}
 	s.ExactlyOnce([]string{"main"}, []string{"stuck", "unanswered"})
+	s.Findings(func() status.Stream {
+		return status.Stream{Findings: []status.Finding{{Level: status.Bad}, {Level: status.Warn}, {Level: status.Warn}}}
+	})
 	s.Transacted("main", "", time.Second)
 	s.Transacted("main", "stuck", 0)
 	s.Tally("main", true, 7, 3)
@@ -155,6 +158,8 @@ func TestWhatIsTold(t *testing.T) {
 		"outbox_cdc_mark_locked_rows_total{stream=orders} 2",
 		"outbox_cdc_mark_waiting_rows{stream=orders} 1",
 		"outbox_cdc_failed_rows{stream=orders,table=public.a} 2",
+		"outbox_cdc_findings{level=warn,stream=orders} 2",
+		"outbox_cdc_findings{level=note,stream=orders} 0",
 		"outbox_cdc_parked_total{cause=slot,scope=stream,stream=orders} 1",
 		"outbox_cdc_transactions_committed_total{cluster=main,stream=orders} 1",
 		"outbox_cdc_transactions_aborted_total{cause=stuck,cluster=main,stream=orders} 1",
@@ -171,6 +176,10 @@ func TestWhatIsTold(t *testing.T) {
 	// With its monotonic reading (m=), so that a clock that is set is no silence.
 	if st := s.Status(); !st.Leader || st.Mode != "stream" || !strings.Contains(st.Heard.String(), " m=") {
 		t.Errorf("status %+v", st)
+	}
+	s.Lost()
+	if st := s.Status(); st.Leader || st.Mode != "" || !value(t, r, "outbox_cdc_leader{stream=orders} 0") {
+		t.Errorf("without its connection %+v", st)
 	}
 	s.Standby()
 	if st := s.Status(); st.Leader || st.Mode != "standby" || !st.Heard.IsZero() {

@@ -444,6 +444,32 @@ func (s *Stream) Pace(rows float64, reason string) {
 	}
 }
 
+// Findings registers how many findings of each level a stream has: as many as its status says, at the time of
+// the scrape.
+func (s *Stream) Findings(of func() status.Stream) {
+	s.register(findings{prometheus.NewDesc(namespace+"_findings", "What somebody should know about the stream, by its level, as in the findings of the status.",
+		[]string{"level"}, prometheus.Labels{"stream": s.name}), of})
+}
+
+type findings struct {
+	desc *prometheus.Desc
+	of   func() status.Stream
+}
+
+// Describe is part of prometheus.Collector.
+func (f findings) Describe(to chan<- *prometheus.Desc) { to <- f.desc }
+
+// Collect is part of prometheus.Collector.
+func (f findings) Collect(to chan<- prometheus.Metric) {
+	counts := map[string]int{status.Bad: 0, status.Warn: 0, status.Note: 0}
+	for _, found := range f.of().Findings {
+		counts[found.Level]++
+	}
+	for level, n := range counts {
+		to <- prometheus.MustNewConstMetric(f.desc, prometheus.GaugeValue, float64(n), level)
+	}
+}
+
 // Leading says that this process leads the stream from now on.
 func (s *Stream) Leading(epoch int64) {
 	s.leading.Store(true)
@@ -462,6 +488,14 @@ func (s *Stream) Standby() {
 // LockForeign says, after Standby, that the holder of the leadership lock can be
 // no leader.
 func (s *Stream) LockForeign() { s.lockForeign.Set(1) }
+
+// Lost says that the connection has ended that holds the lead, or waits for it: who leads is not known.
+func (s *Stream) Lost() {
+	s.leading.Store(false)
+	s.heard.Store(0)
+	s.leader.Set(0)
+	s.Mode("")
+}
 
 // Stopped says that the stream does not work; it will restart.
 func (s *Stream) Stopped() {

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"time"
@@ -16,8 +17,9 @@ import (
 // How often rows are counted.
 const (
 	pendingEvery = 15 * time.Second
-	failedEvery  = 5 * time.Minute
-	failedRarely = time.Hour // where counting them took too long
+	failedEvery  = 5 * time.Minute // at the longest: the quicker a count, the sooner the next
+	failedShare  = 1000            // of the time is spent counting them at most one in so many parts
+	failedRarely = time.Hour       // where counting them took too long
 )
 
 // countBacklog counts the rows that wait and those that are FAILED, for metrics. It
@@ -70,7 +72,9 @@ func (d *driver) countPending(ctx context.Context, t *outbox.Table, before int64
 		d.uncounted(ctx, t, err, pendingEvery, "could not count the pending rows: their gauges stay at the last count")
 		return before
 	}
-	d.stream.tracker.counted(t, func(s *status.Table) { s.Pending, s.PendingCapped, s.Oldest = &p.Rows, p.Capped, p.Oldest.Seconds() })
+	d.stream.tracker.counted(t, func(s *status.Table) {
+		s.Pending, s.PendingCapped, s.Oldest, s.CountedAt = &p.Rows, p.Capped, p.Oldest.Seconds(), time.Now().UTC()
+	})
 	d.cfg.Metrics.Pending(t, metrics.Backlog{Rows: p.Rows, Ready: p.Ready, Oldest: p.Oldest, Took: time.Since(began)})
 	if p.NoID > before {
 		d.cfg.Log.Warn().Int64("rows", p.NoID).Stringer("table", t).
@@ -104,13 +108,15 @@ func (d *driver) countNeverReady(ctx context.Context, t *outbox.Table, before in
 }
 
 // countFailed returns when to count the table's FAILED rows again.
-func (d *driver) countFailed(ctx context.Context, t *outbox.Table) time.Duration {
+func (d *driver) countFailed(ctx context.Context, t *outbox.Table) (next time.Duration) {
+	began := time.Now()
 	f, err := d.sweeper.CountFailed(ctx, t)
 	switch {
 	case err == nil:
+		next = min(failedShare*time.Since(began), failedEvery)
 		d.cfg.Metrics.Failed(t, f.Rows, f.Resend)
 		if f.Kept {
-			d.stream.tracker.counted(t, func(s *status.Table) { s.Failed, s.FailedCapped = &f.Rows, f.Capped })
+			d.stream.tracker.counted(t, func(s *status.Table) { s.Failed, s.FailedCapped, s.FailedAt = &f.Rows, f.Capped, time.Now().UTC() })
 		}
 	case postgres.HasCode(err, pgerrcode.QueryCanceled):
 		d.cfg.Log.Debug().Stringer("table", t).Dur("next_in", failedRarely).
@@ -119,7 +125,7 @@ func (d *driver) countFailed(ctx context.Context, t *outbox.Table) time.Duration
 	default:
 		d.uncounted(ctx, t, err, failedEvery, "could not count the failed rows: their gauge stays at the last count")
 	}
-	return failedEvery
+	return cmp.Or(next, failedEvery)
 }
 
 // uncounted tells that gauges are old, and until when.

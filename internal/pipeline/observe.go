@@ -123,9 +123,16 @@ func (d *driver) note(n checkpoint.Note) {
 		if err := failpoint.Here(failpoint.ModeChange); err != nil {
 			d.end(err)
 		}
-		d.cfg.Metrics.Mode(string(n.Mode))
-		d.stream.tracker.recordEvent("mode", status.Words(string(n.Mode)))
-		log.Info().Str("mode", string(n.Mode)).Msg("mode")
+		mode := string(n.Mode)
+		if n.Mode == checkpoint.ModeStandby { // the connection has ended; whether another process leads is not known
+			d.cfg.Metrics.Lost()
+			d.stream.tracker.lost()
+			mode = status.ModeStarting
+		} else {
+			d.cfg.Metrics.Mode(mode)
+		}
+		d.stream.tracker.recordEvent("mode", status.Words(mode))
+		log.Info().Str("mode", mode).Msg("mode")
 	case checkpoint.NoteParked:
 		d.cfg.Metrics.Parked(&n.Park)
 		if d.shows(&n.Park) {

@@ -76,6 +76,11 @@ type Config struct {
 	KeepSlot bool
 	// DrainTimeout bounds a clean stop.
 	DrainTimeout time.Duration
+	// Silence is how long the replication connection of a leader may be quiet before that is a fault; 0: for ever.
+	Silence time.Duration
+	// Unproven is why the stream has not been seen to be able to do its work since the process started, or
+	// empty; nil: nobody looks.
+	Unproven func() string
 
 	Metrics *metrics.Stream
 	// Traces makes spans; nil: none.
@@ -97,10 +102,12 @@ type Stream struct {
 	cfg   Config
 	store *store
 	// failed is the error that keeps the stream from working, logged once.
-	failed   atomic.Pointer[string]
-	watchdog watchdog
-	tracker  statusTracker
-	locks    locks
+	failed atomic.Pointer[string]
+	// unreachable: what failed is that the database could not be asked.
+	unreachable atomic.Bool
+	watchdog    watchdog
+	tracker     statusTracker
+	locks       locks
 	// silence is the WAL reader's, and so is remake: why the slot must be re-created though it
 	// looks sound. It outlives a term where a term ends with its connection.
 	silence silence
@@ -179,6 +186,8 @@ func (s *Stream) Run(ctx context.Context) error {
 		if errors.Is(err, errSuperseded) || errors.Is(err, errMoved) || errors.Is(err, errNewTerm) || errors.Is(err, exactlyonce.ErrSuperseded) { // as it should
 			s.cfg.Log.Info().Msg(err.Error())
 		} else {
+			s.cfg.Metrics.Lost()
+			s.tracker.lost()
 			s.report(err, pause)
 		}
 		if wait.Sleep(ctx, pause) != nil {
@@ -191,6 +200,7 @@ func (s *Stream) Run(ctx context.Context) error {
 func (s *Stream) report(err error, pause time.Duration) {
 	text := err.Error()
 	s.tracker.recordError("the stream", text, "")
+	s.unreachable.Store(postgres.Unreachable(err))
 	if before := s.failed.Swap(&text); before != nil && *before == text {
 		return
 	}

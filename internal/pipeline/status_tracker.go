@@ -57,7 +57,12 @@ func (s *Stream) Status() status.Stream {
 	if b.leader != nil && b.leader.Intruder != "" {
 		out.Mode, out.Reason = status.ModeStopped, b.leader.Intruder
 	}
-	out.ModeText, out.Error = status.Words(out.Mode), s.Failing()
+	if out.Error = s.Failing(); out.Error != "" && s.unreachable.Load() {
+		out.Mode, out.Unreachable = status.ModeUnknown, true
+	}
+	if quiet := time.Since(m.Heard); m.Leader && !m.Heard.IsZero() && quiet > s.cfg.Silence && s.cfg.Silence > 0 {
+		out.Silence = quiet
+	}
 	for _, t := range s.cfg.Tables {
 		table := b.tables[t.String()]
 		table.Name = t.String()
@@ -67,7 +72,7 @@ func (s *Stream) Status() status.Stream {
 		c := b.kafka[name]
 		out.Kafka = append(out.Kafka, c)
 		if !c.Usable && out.Mode == status.ModeHold {
-			out.Reason = "Kafka cluster " + name + ": " + c.Error
+			out.Reason = "Kafka cluster " + name + " cannot be used: " + c.Error
 		}
 	}
 	for _, cluster := range slices.Sorted(maps.Keys(b.tallies)) {
@@ -78,6 +83,10 @@ func (s *Stream) Status() status.Stream {
 	flow := b.flow
 	flow.PerSecond = b.rate.mean(time.Now())
 	out.Flow = &flow
+	if s.cfg.Unproven != nil {
+		out.Unproven = s.cfg.Unproven()
+	}
+	status.Judge(&out)
 	return out
 }
 
@@ -96,6 +105,13 @@ func (b *statusTracker) follows(h replication.Holder) {
 	defer b.mu.Unlock()
 	b.leader = &status.Leader{Name: h.Name, Address: h.Address, PID: h.PID, Since: h.Since, Intruder: h.Intruder()}
 	b.recent.recordEvent(time.Now(), "leader", "waiting as a standby behind "+h.String())
+}
+
+// lost: the connection that holds the lead has ended. Who leads now is not known; the rest is as old as it says.
+func (b *statusTracker) lost() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.leader = nil
 }
 
 // reset forgets what only a leader knows.

@@ -2,6 +2,8 @@ package pipeline
 
 import (
 	"errors"
+	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,7 +57,7 @@ func TestStatusOfALeader(t *testing.T) {
 	b.counted(table, func(s *status.Table) { s.Pending = &n })
 	st := s.Status()
 	switch {
-	case st.Mode != status.ModeHold || st.Reason != "Kafka cluster main: nobody answers":
+	case st.Mode != status.ModeHold || st.Reason != "Kafka cluster main cannot be used: nobody answers":
 		t.Errorf("mode %s, %s", st.Mode, st.Reason)
 	case !st.Leader.Here || st.Leader.Epoch != 7:
 		t.Errorf("%+v", st.Leader)
@@ -66,6 +68,14 @@ func TestStatusOfALeader(t *testing.T) {
 	case st.Parks.Total != 1 || *st.Tables[0].Pending != 5:
 		t.Errorf("%+v", st)
 	}
+	m.Lost()
+	b.lost()
+	s.report(&net.OpError{Op: "dial", Err: errors.New("refused")}, time.Second)
+	st = s.Status()
+	if st.Mode != status.ModeUnknown || !strings.HasPrefix(st.ModeText, "cannot connect; who leads is unknown") || st.Leader != nil || st.Slot.At.IsZero() || st.Level != status.Bad {
+		t.Errorf("the connection is lost: %+v", st)
+	}
+	s.failed.Store(nil)
 	m.Standby()
 	b.follows(replication.Holder{Name: "outbox-cdc/orders@there", PID: "9"})
 	if st = s.Status(); st.Mode != status.ModeStandby || st.Leader.Here || st.Leader.Name != "outbox-cdc/orders@there" || st.Slot != nil || st.Parks.Total != 0 || st.Flow.Published != 30 {

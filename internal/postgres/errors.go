@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"errors"
+	"io"
+	"net"
 	"slices"
 
 	"github.com/jackc/pgerrcode"
@@ -66,6 +68,17 @@ func Code(err error) string {
 func HasCode(err error, codes ...string) bool {
 	code := Code(err)
 	return code != "" && slices.Contains(codes, code)
+}
+
+// Unreachable says of an error that the server could not be asked: nobody answers, or it lets nobody in.
+func Unreachable(err error) bool {
+	if code := Code(err); code != "" {
+		return pgerrcode.IsConnectionException(code) || pgerrcode.IsInvalidAuthorizationSpecification(code) || code == pgerrcode.InvalidCatalogName ||
+			pgerrcode.IsOperatorIntervention(code) && code != pgerrcode.QueryCanceled || code == pgerrcode.TooManyConnections
+	}
+	_, connecting := errors.AsType[*pgconn.ConnectError](err)
+	_, network := errors.AsType[net.Error](err)
+	return connecting || network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // LoginRefused says what fixes a server's refusal of a login; empty: it refuses

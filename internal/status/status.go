@@ -54,8 +54,12 @@ type Stream struct {
 	// Mode is `stream`, `hold`, `sweep`, `paused`, `shadow`, `standby`, `starting` (the process is
 	// connecting), `stopped` (no process leads) or `unknown` (nobody could be asked).
 	Mode string `json:"mode"`
-	// ModeText is the mode in words.
+	// ModeText is the mode in words, and what is wrong in a few more.
 	ModeText string `json:"mode_text"`
+	// Level is the worst of the findings: `bad`, `warn`, `note` or `good`. A standby and a stream in shadow are a `note`.
+	Level string `json:"level"`
+	// Findings are what somebody should know, the worst first. Readiness, the page and mode_text go by them.
+	Findings []Finding `json:"findings,omitempty"`
 	// Delivery is `at_least_once` or `exactly_once`. Missing: not known.
 	Delivery string `json:"delivery,omitempty"`
 	// Tallies are what a stream that delivers exactly once knows of each Kafka cluster's journal.
@@ -78,6 +82,12 @@ type Stream struct {
 	Flow *Flow `json:"flow,omitempty"`
 	// Error is what could not be found out, or what keeps the process from working.
 	Error string `json:"error,omitempty"`
+	// Unreachable: the database could not be asked, so that what is known of it is old.
+	Unreachable bool `json:"-"`
+	// Unproven is why the stream has not been seen to be able to do its work since the process started.
+	Unproven string `json:"-"`
+	// Silence is for how long nothing was heard on the replication connection, where that is too long.
+	Silence time.Duration `json:"-"`
 }
 
 // Leader is the process that leads, or who keeps every process from it.
@@ -116,6 +126,8 @@ type Slot struct {
 	// Safe is what may still be written before the server may drop the slot. Missing: the server
 	// sets no limit (`max_slot_wal_keep_size`).
 	Safe *int64 `json:"safe_wal_bytes,omitempty"`
+	// At is when it was read.
+	At time.Time `json:"read_at,omitzero"`
 	// HeldBy is the open transaction that has the slot hold back most of `wal_budget`, which no sweep
 	// frees. Missing: none does.
 	HeldBy string `json:"held_by,omitempty"`
@@ -148,6 +160,10 @@ type Table struct {
 	Failed *int64 `json:"failed_rows,omitempty"`
 	// FailedCapped is true where there are more than `failed_rows`.
 	FailedCapped bool `json:"failed_capped,omitempty"`
+	// CountedAt is when the pending rows were counted.
+	CountedAt time.Time `json:"counted_at,omitzero"`
+	// FailedAt is when the failed rows were counted.
+	FailedAt time.Time `json:"failed_counted_at,omitzero"`
 	// Error is why the rows could not be counted.
 	Error string `json:"error,omitempty"`
 }

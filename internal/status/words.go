@@ -36,13 +36,14 @@ func Bytes(n uint64) string {
 
 var words = map[string]string{
 	ModeStream:   "streaming",
-	ModeHold:     "holding: a Kafka cluster cannot be used, or a row is refused, and rows wait",
+	ModeHold:     "holding: rows wait",
 	ModeSweep:    "sweeping: rows are read from the table, not from the WAL",
 	ModePaused:   "paused: rows stay pending until outbox-cdc resume",
 	ModeShadow:   "in shadow: rows are read and compared, nothing is published",
 	ModeStandby:  "standby: another process leads",
 	ModeStarting: "connecting",
 	ModeStopped:  "stopped: no process leads",
+	ModeUnknown:  "who leads is unknown",
 }
 
 // Words says a mode in words.

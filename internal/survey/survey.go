@@ -48,9 +48,9 @@ const countTimeout = 10 * time.Second
 func Look(ctx context.Context, cfg Config) status.Stream {
 	s := status.Stream{Name: cfg.Name, Delivery: cfg.Delivery, Source: status.FromDatabase, Mode: status.ModeUnknown, Tables: []status.Table{}}
 	if err := look(ctx, cfg, &s); err != nil {
-		s.Error = err.Error()
+		s.Error, s.Unreachable = err.Error(), s.Mode == status.ModeUnknown && postgres.Unreachable(err)
 	}
-	s.ModeText = status.Words(s.Mode)
+	status.Judge(&s)
 	return s
 }
 
@@ -147,7 +147,7 @@ func sample(ctx context.Context, cfg Config, s *status.Stream, first replication
 // SlotOf is what the server says of a slot.
 func SlotOf(name string, r replication.Retained, budget uint64, unbounded bool) *status.Slot {
 	s := &status.Slot{
-		Name: name, Exists: r.Exists(), Active: r.Active, WALStatus: r.Status,
+		At: time.Now().UTC(), Name: name, Exists: r.Exists(), Active: r.Active, WALStatus: r.Status,
 		Retained: r.Bytes(), Budget: budget, Unbounded: unbounded, Lag: r.Lag(),
 	}
 	if r.Safe >= 0 {
@@ -231,10 +231,10 @@ func count(ctx context.Context, sw *sweeper.Sweeper, t *outbox.Table, to *status
 	if err != nil {
 		return err
 	}
-	to.Pending, to.PendingCapped, to.Oldest = &p.Rows, p.Capped, p.Oldest.Seconds()
+	to.Pending, to.PendingCapped, to.Oldest, to.CountedAt = &p.Rows, p.Capped, p.Oldest.Seconds(), time.Now().UTC()
 	f, err := sw.CountFailed(ctx, t)
 	if err == nil && f.Kept {
-		to.Failed, to.FailedCapped = &f.Rows, f.Capped
+		to.Failed, to.FailedCapped, to.FailedAt = &f.Rows, f.Capped, time.Now().UTC()
 	}
 	return err
 }

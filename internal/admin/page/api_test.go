@@ -26,7 +26,7 @@ var described = map[string]reflect.Type{
 	"Table": reflect.TypeFor[status.Table](), "Parks": reflect.TypeFor[status.Parks](), "ParkGroup": reflect.TypeFor[status.ParkGroup](),
 	"Cluster": reflect.TypeFor[status.Cluster](), "Limit": reflect.TypeFor[status.Limit](), "Flow": reflect.TypeFor[status.Flow](), "StreamDetail": reflect.TypeFor[StreamDetail](),
 	"Tally": reflect.TypeFor[status.Tally](), "Transactions": reflect.TypeFor[status.Transactions](), "Abort": reflect.TypeFor[status.Abort](),
-	"Attention": reflect.TypeFor[attention](), "Activity": reflect.TypeFor[status.Activity](), "Park": reflect.TypeFor[status.Park](),
+	"Finding": reflect.TypeFor[status.Finding](), "Attention": reflect.TypeFor[attention](), "Activity": reflect.TypeFor[status.Activity](), "Park": reflect.TypeFor[status.Park](),
 	"ErrorGroup": reflect.TypeFor[status.ErrorGroup](), "Event": reflect.TypeFor[status.Event](), "Point": reflect.TypeFor[status.Point](),
 	"Rates": reflect.TypeFor[status.Rates](), "Topic": reflect.TypeFor[status.Topic](), "Positions": reflect.TypeFor[status.Positions](),
 	"FailedRows": reflect.TypeFor[listed](), "Count": reflect.TypeFor[operator.Count](), "Row": reflect.TypeFor[operator.Row](),

@@ -24,6 +24,9 @@ type bar struct {
 
 const barWidth = 1000
 
+// toldLoss: what holds back little WAL for moments always grows a bit or shrinks a bit.
+const toldLoss = 48 * 3600 // seconds
+
 // barOf draws the WAL of a slot; nil: there is nothing to draw.
 func barOf(s *status.Slot) *bar {
 	if s == nil || s.Budget == 0 && s.Safe == nil {
@@ -45,7 +48,7 @@ func barOf(s *status.Slot) *bar {
 	at := func(n uint64) int { return int(math.Round(float64(n) / scale * barWidth)) }
 	b := &bar{Used: at(s.Retained), Budget: at(s.Budget), Limit: at(limit), Level: "good", Text: text, End: "At this rate no limit is reached within two days."}
 	if s.Loss != nil && s.Loss.Seconds < toldLoss {
-		b.End, b.Soon = "It is "+s.Loss.Text()+".", s.Loss.Seconds < urgentLoss
+		b.End, b.Soon = "It is "+s.Loss.Text()+".", s.Loss.Seconds < status.UrgentLoss
 	}
 	first := s.Budget
 	if limit > 0 && (first == 0 || limit < first) {

@@ -34,7 +34,7 @@ func ptr[T any](v T) *T { return &v }
 // busy is a stream with something in every field.
 func busy() (status.Stream, status.Activity) {
 	st := status.Stream{
-		Name: "orders", Source: status.FromProcess, Mode: status.ModeHold, ModeText: status.Words(status.ModeHold), Reason: hostile,
+		Name: "orders", Source: status.FromProcess, Mode: status.ModeHold, Reason: hostile,
 		Leader: &status.Leader{Name: hostile, Address: "10.0.0.1", Epoch: 3, Since: "2030-01-01T11:00:00Z", Here: true},
 		Slot: &status.Slot{
 			Name: "outbox_cdc_orders", Exists: true, WALStatus: "reserved", Retained: 6 << 30, Budget: 8 << 30, Safe: ptr(int64(10 << 30)), Lag: 5 << 20,
@@ -65,6 +65,7 @@ func busy() (status.Stream, status.Activity) {
 		}
 		a.History = append(a.History, status.Point{At: at, PerSecond: float64(i), Lag: uint64(i)})
 	}
+	status.Judge(&st)
 	return st, a
 }
 
@@ -111,7 +112,7 @@ func TestStreamsAreShown(t *testing.T) {
 		"/": {
 			"Delivered exactly once", "Tally of cluster main: open, as always", "7 units of published rows", "99 transactions committed, 1 aborted, the last at 2030",
 			"Action needed", "Kafka cluster main cannot be used", "Nothing is lost", "6 GiB of WAL held back, budget 8 GiB", "10 GiB more",
-			"at the WAL budget in about 33 min", "4,321", "1,000 rows/s", "1,234 pending at the last count", "<polyline", `aria-label="Rows published in the last hour: at most 99 rows/s"`,
+			"at the WAL budget in about 33 min", "4,321", "1,000 rows/s", "1,234 pending", "<polyline", `aria-label="Rows published in the last hour: at most 99 rows/s"`,
 		},
 		"/streams/orders": {"What happened", "other refuses to fence former leaders", "0/3", "cdc@db:5432/orders", "name: orders", "and 200 more", `<time datetime="2030-01-01T12:00:00Z"`, "Times"},
 	} {
@@ -164,7 +165,9 @@ func TestEmbeddedInAnotherSite(t *testing.T) {
 func TestWhatIsNotKnownYet(t *testing.T) {
 	cfg := config()
 	cfg.Streams[0].Report = func() status.Stream {
-		return status.Stream{Name: "orders", Mode: status.ModeStandby, ModeText: status.Words(status.ModeStandby), Leader: &status.Leader{Name: "outbox-cdc/orders@a"}, Tables: []status.Table{{Name: "public.outbox"}}}
+		st := status.Stream{Name: "orders", Mode: status.ModeStandby, Leader: &status.Leader{Name: "outbox-cdc/orders@a"}, Tables: []status.Table{{Name: "public.outbox"}}}
+		status.Judge(&st)
+		return st
 	}
 	cfg.Streams[0].Activity = func() status.Activity { return status.Activity{} }
 	p := page(t, cfg)
@@ -176,38 +179,6 @@ func TestWhatIsNotKnownYet(t *testing.T) {
 			if body := get(p, path).Body.String(); !strings.Contains(body, s) {
 				t.Errorf("%s: no %q in\n%s", path, s, body)
 			}
-		}
-	}
-}
-
-func TestWhatNeedsAttentionFirst(t *testing.T) {
-	for name, c := range map[string]struct {
-		s    status.Stream
-		want string
-	}{
-		"nothing":        {status.Stream{Mode: status.ModeStream}, ""},
-		"single keys":    {status.Stream{Parks: status.Parks{Top: []status.ParkGroup{{Kind: "key", Cause: "row_error"}}}}, ""},
-		"failed rows":    {status.Stream{Tables: []status.Table{{Name: "t", Failed: ptr(int64(1))}}}, "warn 1 row is FAILED in table t."},
-		"a topic":        {status.Stream{Parks: status.Parks{Top: []status.ParkGroup{{Kind: "topic", Cause: "topic", Count: 1, Example: "topic x", Reason: "none"}}}}, "warn Parked: topic x: none"},
-		"the slot soon":  {status.Stream{Slot: &status.Slot{Name: "s", Loss: &status.Loss{Seconds: 60, By: status.LossByServer}}}, "bad Slot s is lost in about 1 min"},
-		"the slot later": {status.Stream{Slot: &status.Slot{Name: "s", Loss: &status.Loss{Seconds: 7200, By: status.LossByServer}}}, ""},
-		"the slot gone":  {status.Stream{Slot: &status.Slot{Name: "s", WALStatus: "lost"}}, "bad The server has dropped"},
-		"it fails":       {status.Stream{Error: "no", Tables: []status.Table{{Failed: ptr(int64(1))}}}, "bad It does not work: no"},
-	} {
-		top, _ := first(needsOf(&c.s))
-		switch {
-		case top == nil && c.want != "", top != nil && (c.want == "" || !strings.HasPrefix(top.Level+" "+top.Text, c.want)):
-			t.Errorf("%s: %+v, want %q", name, top, c.want)
-		case top != nil && top.Hint == "":
-			t.Errorf("%s: no hint", name)
-		}
-	}
-}
-
-func TestWhatEndsAPause(t *testing.T) {
-	for cause, want := range map[string]string{"paused": "until outbox-cdc resume", "resumed": "is published first", "slot": "Nothing to do"} {
-		if hint := hintOf(cause); !strings.Contains(hint, want) {
-			t.Errorf("%s: %s", cause, hint)
 		}
 	}
 }

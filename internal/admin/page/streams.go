@@ -13,16 +13,16 @@ import (
 // streamRow is one stream on its way WAL → stream → Kafka → SENT.
 type streamRow struct {
 	status.Stream
-	Rates  status.Rates
-	Bar    *bar
-	Charts []*chart
-	// Level of the mode's mark: good, warn, bad or note.
-	Level   string
+	Rates   status.Rates
+	Bar     *bar
+	Charts  []*chart
 	Needs   []attention
 	Pending string
 	Failed  string
-	Gave    bool   // there are failed rows
-	Waits   string // how long something has been waiting, from a second on
+	// Counted is how long ago the rows of the table were counted that was counted first, and Read the same of an old slot.
+	Counted, Read string
+	Gave          bool   // there are failed rows
+	Waits         string // how long something has been waiting, from a second on
 	// Once says how the tallies of a stream are that delivers exactly once.
 	Once []string
 	// Troubled clusters of Kafka.
@@ -30,10 +30,13 @@ type streamRow struct {
 	Long     bool // on the stream's own page
 }
 
+// oldSlot: what is known of a slot is read every few seconds, unless the database cannot be asked.
+const oldSlot = 30 * time.Second
+
 func (p *Page) rowOf(s *Stream) (streamRow, status.Activity) {
 	st, a := s.Report(), s.Activity()
 	l := streamRow{
-		Stream: st, Rates: a.Rates, Bar: barOf(st.Slot), Level: levelOf(&st), Needs: needsOf(&st),
+		Stream: st, Rates: a.Rates, Bar: barOf(st.Slot), Needs: needsOf(&st),
 		Charts: chartsOf(a.History, p.cfg.Now()),
 	}
 	for _, c := range st.Kafka {
@@ -45,9 +48,20 @@ func (p *Page) rowOf(s *Stream) (streamRow, status.Activity) {
 		l.Once = append(l.Once, "Tally of cluster "+st.Tallies[i].Cluster+": "+st.Tallies[i].Text(st.Led())+".")
 	}
 	var pending, failed total
+	var oldest time.Time
 	for _, t := range st.Tables {
 		pending.add(t.Pending, t.PendingCapped)
 		failed.add(t.Failed, t.FailedCapped)
+		if at := t.CountedAt; !at.IsZero() && (oldest.IsZero() || at.Before(oldest)) {
+			oldest = at
+		}
+	}
+	now := p.cfg.Now()
+	if !oldest.IsZero() {
+		l.Counted = status.About(max(0, now.Sub(oldest)))
+	}
+	if s := st.Slot; s != nil && now.Sub(s.At) > oldSlot && !s.At.IsZero() {
+		l.Read = status.About(now.Sub(s.At))
 	}
 	l.Pending, l.Failed, l.Gave = pending.String(), failed.String(), failed.n > 0
 	if s := st.Slot; s != nil && s.LagSeconds != nil && *s.LagSeconds >= 1 {
@@ -84,19 +98,6 @@ func (t *total) String() string {
 	return cappedText(&t.n, t.more)
 }
 
-// levelOf is how the mode is marked.
-func levelOf(s *status.Stream) string {
-	switch {
-	case s.Error != "":
-		return "bad"
-	case s.Mode == status.ModeStream:
-		return "good"
-	case s.Mode == status.ModeStandby, s.Mode == status.ModeShadow:
-		return "note"
-	}
-	return "warn"
-}
-
 // What is drawn at most.
 const (
 	shownTopics  = 6
@@ -104,8 +105,7 @@ const (
 )
 
 type overviewData struct {
-	First      *attention // nil: all is well
-	More       []attention
+	Needs      []attention // none: all is well
 	StreamRows []streamRow
 }
 
@@ -118,19 +118,15 @@ func (p *Page) overviewView() view {
 		}
 		needs = append(needs, d.StreamRows[i].Needs...)
 	}
-	d.First, d.More = first(needs)
+	d.Needs = urgent(needs)
 	return view{Title: "Overview", Here: "overview", Data: d, JSON: "/api/v1/status", Live: "/live"}
 }
 
-// first takes the most urgent need; of those alike the first stream's.
-func first(needs []attention) (*attention, []attention) {
-	urgent := slices.DeleteFunc(slices.Clone(needs), func(a attention) bool { return a.Level == "note" })
-	if len(urgent) == 0 {
-		return nil, nil
-	}
-	most := slices.MinFunc(urgent, byLevel)
-	at := slices.Index(urgent, most)
-	return &most, slices.Delete(urgent, at, at+1)
+// urgent are the needs that somebody should look at, the worst first.
+func urgent(needs []attention) []attention {
+	urgent := slices.DeleteFunc(slices.Clone(needs), func(a attention) bool { return a.Level == status.Note })
+	slices.SortStableFunc(urgent, byLevel)
+	return urgent
 }
 
 func (p *Page) overview(w http.ResponseWriter, _ *http.Request) {
@@ -140,8 +136,7 @@ func (p *Page) overview(w http.ResponseWriter, _ *http.Request) {
 type streamData struct {
 	Row           streamRow
 	Activity      status.Activity
-	First         *attention
-	More          []attention
+	Needs         []attention
 	Database      string
 	Configuration string
 	Busy          []*chart // topics, the busiest first
@@ -152,7 +147,7 @@ func (p *Page) streamView(s *Stream) view {
 	l, a := p.rowOf(s)
 	l.Long = true
 	d := streamData{Row: l, Activity: a, Database: s.Database, Configuration: s.Configuration, MoreParks: l.Parks.Total - len(a.Parks)}
-	d.First, d.More = first(l.Needs)
+	d.Needs = urgent(l.Needs)
 	d.Busy = p.busyTopics(&a)
 	path := streamPath(s.Name)
 	return view{Title: "Stream " + s.Name, Here: s.Name, Data: d, JSON: "/api/v1" + path, Live: "/live?stream=" + path[len("/streams/"):]}

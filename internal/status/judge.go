@@ -1,0 +1,297 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// This file judges a stream: the only place that does, so that mode, headline, color, page, status, JSON and
+// readiness say the same. Each finding that somebody should see names its alert.
+
+// The levels of a finding and of a stream, the worst first.
+const (
+	Bad  = "bad"
+	Warn = "warn"
+	Note = "note"
+	Good = "good"
+)
+
+var levels = []string{Bad, Warn, Note, Good}
+
+// Worse compares levels: negative where a is worse.
+func Worse(a, b string) int { return cmp.Compare(slices.Index(levels, a), slices.Index(levels, b)) }
+
+// Finding is something about a stream that somebody should know.
+type Finding struct {
+	// Level is `bad` (somebody has to act, or rows wait), `warn` or `note`.
+	Level string `json:"level"`
+	// Short is it in a few words, as in `mode_text`. Missing: the mode or another finding says it.
+	Short string `json:"short,omitempty"`
+	// Text says what is wrong and why.
+	Text string `json:"text"`
+	// Hint says what to do.
+	Hint string `json:"hint"`
+	// Alert is the alert that tells of it, and so the page in docs/runbooks. Missing: none does.
+	Alert string `json:"alert,omitempty"`
+	// Blocks: rows of a whole cluster, table or stream cannot be published, so the stream is not ready.
+	Blocks bool `json:"blocks,omitempty"`
+	// Parked and Failed say what it is about.
+	Parked bool `json:"-"`
+	Failed bool `json:"-"`
+}
+
+const (
+	// UrgentLoss is when a slot's end is near, in seconds.
+	UrgentLoss = 3600
+	longWait   = 300 // seconds, as in the alert OutboxRowsWait
+)
+
+// Judge fills in what the state means: Level, ModeText and Findings, the worst first.
+func Judge(s *Stream) {
+	j := judgment{s: s}
+	j.mode()
+	j.slot()
+	j.kafka()
+	j.parks()
+	j.tables()
+	if s.Unproven != "" && !slices.ContainsFunc(j.found, func(f Finding) bool { return f.Level == Bad }) { // else that is why
+		j.add(Finding{
+			Level: Warn, Short: "not ready", Text: "It has not been seen to be able to do its work: " + s.Unproven,
+			Hint: "outbox-cdc check --stream " + s.Name + " says what is wrong, and the command that fixes it.", Blocks: true,
+		})
+	}
+	slices.SortStableFunc(j.found, func(a, b Finding) int { return Worse(a.Level, b.Level) })
+	s.Findings, s.Level = j.found, Good
+	if s.Mode == ModeStandby || s.Mode == ModeShadow {
+		s.Level = Note
+	}
+	text := []string{Words(s.Mode)}
+	switch {
+	case s.Unreachable:
+		text[0] = "cannot connect; who leads is unknown"
+	case s.Error != "" && s.Mode == ModeStarting:
+		text[0] = "does not work"
+	}
+	for i := range j.found {
+		f := &j.found[i]
+		if Worse(f.Level, s.Level) < 0 {
+			s.Level = f.Level
+		}
+		if f.Short != "" && f.Level != Note {
+			text = append(text, f.Short)
+		}
+	}
+	s.ModeText = strings.Join(text, ", ")
+}
+
+type judgment struct {
+	s     *Stream
+	found []Finding
+}
+
+func (j *judgment) add(f Finding) { j.found = append(j.found, f) }
+
+// mode judges what the whole stream does.
+func (j *judgment) mode() {
+	s := j.s
+	check := "outbox-cdc check --stream " + s.Name + " says what is wrong, and the command that fixes it."
+	short, alert := "does not work", "OutboxStreamFails"
+	if s.Mode == ModeStarting || s.Mode == ModeUnknown {
+		short = "" // the mode says it
+	}
+	if s.Unreachable {
+		alert = "OutboxNoLeader"
+	}
+	switch {
+	case s.Error != "":
+		j.add(Finding{Level: Bad, Short: short, Text: "It does not work: " + s.Error, Hint: check, Alert: alert, Blocks: true})
+	case s.Mode == ModeStopped:
+		j.add(Finding{Level: Bad, Text: strings.TrimSuffix("No process leads: "+s.Reason, ": "), Hint: "Start outbox-cdc run; its log says why it ended.", Alert: "OutboxNoLeader", Blocks: true})
+	case s.Mode == ModeUnknown:
+		j.add(Finding{Level: Bad, Text: "Nobody could be asked.", Hint: check, Alert: "OutboxAbsent", Blocks: true})
+	case s.Mode == ModeStarting:
+		j.add(Finding{Level: Warn, Text: cmp.Or(s.Reason, "It is connecting to the database."), Hint: "Nothing to do if this passes within a minute; otherwise " + check, Blocks: true})
+	}
+	if s.Silence > 0 {
+		quiet := About(s.Silence)
+		j.add(Finding{
+			Level: Bad, Short: "nothing heard for " + quiet, Text: "Nothing was heard on the replication connection for " + quiet + ".",
+			Hint: "It is ended and made again by itself; if it comes again, look at the network and at the server's load.", Alert: "OutboxSilent", Blocks: true,
+		})
+	}
+}
+
+func (j *judgment) slot() {
+	slot := j.s.Slot
+	if slot == nil || j.s.Unreachable { // else it is old
+		return
+	}
+	switch loss := slot.Loss; {
+	case slot.WALStatus == "lost":
+		j.add(Finding{
+			Level: Bad, Short: "slot lost", Text: "The server has dropped what slot " + slot.Name + " needs.", Alert: "OutboxSlotLost",
+			Hint: "Nothing is lost: the stream re-creates the slot and reads its rows from the table. Raise max_slot_wal_keep_size if it comes again.",
+		})
+	case loss != nil && loss.By == LossByServer && loss.Seconds < UrgentLoss:
+		j.add(Finding{
+			Level: Bad, Short: "slot ends soon", Text: "Slot " + slot.Name + " is " + loss.Text() + ".", Alert: "OutboxSlotEndsSoon",
+			Hint: "Raise max_slot_wal_keep_size, or fix what holds the stream up. Nothing is lost either way: rows are then read from the table.",
+		})
+	case loss != nil && loss.Seconds < UrgentLoss:
+		j.add(Finding{
+			Level: Warn, Short: "WAL budget used up soon", Text: "Slot " + slot.Name + " is " + loss.Text() + ".", Alert: "OutboxSlotEndsSoon",
+			Hint: "Fix what holds the stream up, or raise wal_budget where the primary's disk has room.",
+		})
+	}
+	if slot.HeldBy != "" {
+		j.add(Finding{
+			Level: Warn, Short: "WAL held back", Text: "Slot " + slot.Name + " holds back " + Bytes(slot.Retained) + " of WAL because of " + slot.HeldBy + ".", Alert: "OutboxSlotFillsDisk",
+			Hint: "End that transaction. Sweeping frees nothing of it; above wal_budget the slot is given up, unless give_up_slot is false.",
+		})
+	}
+}
+
+func (j *judgment) kafka() {
+	for _, c := range j.s.Kafka {
+		if !c.Usable {
+			j.add(Finding{
+				Level: Bad, Short: "Kafka cluster " + c.Name + " cannot be used", Text: "Kafka cluster " + c.Name + " cannot be used: " + c.Error, Alert: "OutboxKafkaUnusable", Blocks: true,
+				Hint: "Nothing is lost: its rows wait and go on by themselves once a broker answers. Look at the brokers, the network and the credentials.",
+			})
+		}
+	}
+	if j.s.Mode == ModeHold && len(j.found) == 0 {
+		j.add(Finding{
+			Level: Bad, Text: cmp.Or(j.s.Reason, "A row was refused, and its table keeps no state by which it could be passed over."), Alert: "OutboxNoProgress", Blocks: true,
+			Hint: "The log and the last errors name the row and the reason.",
+		})
+	}
+}
+
+// parks judges the groups. What is said of a group goes by its widest effect.
+func (j *judgment) parks() {
+	whole := false             // a park of the stream is there
+	alike := map[string]*int{} // how many scopes are counted together, by kind and what is said
+	first := map[string]int{}  // the finding that says it
+	say := func(g *ParkGroup, what string) {
+		which := g.Kind + " " + what
+		if alike[which] == nil {
+			alike[which], first[which] = new(int), len(j.found)
+		}
+		*alike[which] += g.Count
+	}
+	for i := range j.s.Parks.Top {
+		g := &j.s.Parks.Top[i]
+		whole = whole || g.Kind == outbox.ScopeStream.String()
+		f := Finding{Level: Warn, Text: "Parked: " + g.Scopes() + ": " + g.Reason, Hint: hintOf(g.Cause), Alert: "OutboxParked", Parked: true}
+		cause, unmarked := outbox.Cause(g.Cause), g.Cause == string(outbox.CauseWriteBack)
+		switch kind := g.Kind; {
+		case kind == outbox.ScopeStream.String(): // the mode says it
+		case cause == outbox.CausePaused:
+			say(g, "paused")
+		case kind == outbox.ScopeTable.String() && (cause == outbox.CauseMapping || unmarked):
+			f.Level, f.Blocks = Bad, true
+			say(g, "stuck")
+		case kind == outbox.ScopeTable.String():
+			say(g, "swept")
+		case kind == outbox.ScopeKey.String() && cause == outbox.CauseBlocked:
+			f.Alert = "OutboxRowsGivenUp"
+			say(g, "blocked")
+		case kind == outbox.ScopeRow.String() && unmarked:
+			f.Alert = "OutboxWriteBackRefused"
+			say(g, "published and not marked")
+		case kind == outbox.ScopeKey.String(), kind == outbox.ScopeRow.String():
+			f.Level, f.Alert = Note, ""
+		default:
+			say(g, "waiting")
+		}
+		if cause == outbox.CausePaused {
+			f.Alert = "OutboxPaused"
+		}
+		j.add(f)
+	}
+	for which, n := range alike {
+		kind, what, _ := strings.Cut(which, " ")
+		if kind == outbox.ScopeTopics.String() {
+			kind = "table with unknown topics" // a park of this kind is a table's
+		}
+		j.found[first[which]].Short = number(*n, kind) + " " + what
+	}
+	if !whole && (j.s.Mode == ModeSweep || j.s.Mode == ModePaused) {
+		j.add(Finding{Level: Warn, Text: cmp.Or(j.s.Reason, Words(j.s.Mode)), Hint: hintOf(""), Alert: "OutboxParked"})
+	}
+}
+
+func (j *judgment) tables() {
+	var failed []string
+	var sum int64
+	more := false
+	for i := range j.s.Tables {
+		t := &j.s.Tables[i]
+		if t.Failed != nil && *t.Failed > 0 {
+			failed, sum, more = append(failed, t.Name), sum+*t.Failed, more || t.FailedCapped
+		}
+		if t.Error != "" {
+			j.add(Finding{Level: Warn, Short: "rows not counted", Text: "The rows of table " + t.Name + " could not be counted: " + t.Error, Hint: "outbox-cdc check says which right or index is missing."})
+		}
+		if t.Oldest > longWait && j.s.Mode != ModePaused {
+			wait := About(time.Duration(t.Oldest * float64(time.Second)))
+			j.add(Finding{
+				Level: Warn, Short: "rows wait for " + wait, Text: "A row of table " + t.Name + " was due and waits for " + wait + ".", Alert: "OutboxRowsWait",
+				Hint: "What is parked below says why; otherwise outbox-cdc pending list shows the rows.",
+			})
+		}
+	}
+	if len(failed) == 0 {
+		return
+	}
+	rows := number64(sum, more, "row")
+	where := "table " + failed[0]
+	if len(failed) > 1 {
+		where = fmt.Sprintf("%d tables: %s", len(failed), strings.Join(failed, ", "))
+	}
+	j.add(Finding{
+		Level: Warn, Short: rows + " FAILED", Text: rows + map[bool]string{true: " is", false: " are"}[sum == 1 && !more] + " FAILED in " + where + ".", Alert: "OutboxRowsGivenUp", Failed: true,
+		Hint: "They will not be published until somebody requeues them. Look at their errors, fix the cause, then requeue or discard them.",
+	})
+}
+
+func number(n int, what string) string { return number64(int64(n), false, what) }
+
+func number64(n int64, more bool, what string) string {
+	if n != 1 || more {
+		noun, rest, _ := strings.Cut(what, " ")
+		what = strings.TrimSpace(noun + "s " + rest)
+	}
+	text := fmt.Sprintf("%d %s", n, what)
+	if more {
+		text = "more than " + text
+	}
+	return text
+}
+
+// hintOf says what ends a park, by its cause.
+func hintOf(cause string) string {
+	switch cause {
+	case "topic":
+		return "Create the topic, or allow the writing to it; it is tried again by itself."
+	case "mapping", "unreadable":
+		return "outbox-cdc config validate --against-database lists every difference between the table and its mapping."
+	case "write_back":
+		return "The database refuses to mark what was published: the reason names a right, a constraint or a trigger. It is tried again by itself; a single row holds up no other."
+	case "publication":
+		return "outbox-cdc init puts the publication right; the table is swept meanwhile, and nothing is lost."
+	case "paused":
+		return "Nothing of it is published until outbox-cdc resume."
+	case "resumed":
+		return "Nothing to do: what came while it was paused is published first, then the stream goes on by itself."
+	case "row_error", "blocked":
+		return "Other keys go on. A row that uses up its tries is FAILED: look at its error then, and requeue or discard it."
+	}
+	return "Nothing to do: the rows are read from the table, and the stream goes on by itself."
+}
