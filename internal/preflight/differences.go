@@ -29,8 +29,9 @@ type Difference struct {
 	// Fatal is whether it keeps rows from being streamed, swept or marked.
 	Fatal bool `json:"fatal"`
 
-	about About
-	words bool // of the status
+	about  About
+	column string
+	words  bool // of the status
 }
 
 // differences are those of all tables that could be looked at. The error is about the first that could not.
@@ -69,11 +70,19 @@ func Differences(t *TableFacts) []Difference {
 				key = Overrides{{"id", t.Catalogue.Key}}
 			}
 			d.add(Difference{Problem: f.Problem, Hint: f.Hint, Fatal: true, Override: key, about: f.About})
+		case AboutWrite:
+			d.add(Difference{Problem: f.Problem, Hint: f.Hint, Fatal: f.Fatal, about: f.About, column: f.Column})
 		default: // privileges and indexes are no difference
 		}
 	}
 	d.nulls()
 	d.status()
+	if slices.ContainsFunc(d.found, func(f Difference) bool { return f.words && f.Fatal }) {
+		// That the status does not take a word is told once.
+		return slices.DeleteFunc(d.found, func(f Difference) bool {
+			return f.about == AboutWrite && f.column == t.Table.Mapping.Status.Column
+		})
+	}
 	return d.found
 }
 

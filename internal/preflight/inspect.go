@@ -55,6 +55,7 @@ const (
 	AboutIdentity                   // the id may not be unique
 	AboutIndex                      // no index serves the sweep, or the headers of a side table
 	AboutDue                        // no index finds due rows past those that wait
+	AboutWrite                      // a statement that changes rows is refused
 )
 
 // Inspect compares a table, as Describe told of it, with its mapping. Columns that do not fit are
@@ -93,6 +94,9 @@ func (i *inspector) inspect(ctx context.Context) error {
 	i.columns()
 	i.privileges()
 	i.identity()
+	if err := i.writes(ctx); err != nil {
+		return err
+	}
 	// No label of the status's enum, say: the rest can be told.
 	if err := i.indexes(ctx); !foreignWord(err) {
 		return err

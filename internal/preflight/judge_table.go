@@ -27,6 +27,12 @@ var tableChecks = []check{
 		why:    "rows of a table that does not fit its mapping are neither streamed nor swept",
 	},
 	{
+		name: "writes", judge: eachInspected(judgeWrites),
+		looks:  "whether the table takes what each statement writes (a mark, an attempt, the last one, a move to the archive, a recovered row; `failed requeue`, `failed discard`, `replay`): each is planned, and CHECK, NOT NULL, domains and foreign keys are evaluated by a query, over some rows of the table; nothing is written",
+		levels: "FAIL: a statement of the program would be refused. WARN: perhaps, for some rows, or one that operators ask for",
+		why:    "a row whose mark is refused stays PENDING",
+	},
+	{
 		name: "topic-allow", judge: eachTable(judgeTopicAllow),
 		looks:  "which topics rows may name (`topic.allow`)",
 		levels: "WARN: all, where the topic comes from a column",
@@ -171,6 +177,26 @@ func judgeColumns(j *judgment, name string, t *TableFacts) {
 		}
 	}
 	j.otherwise(name, "%s, all that are mapped are there and fit", count(len(t.Inspection.Columns), "column", "columns"))
+}
+
+func judgeWrites(j *judgment, name string, t *TableFacts) {
+	if !t.Table.Stateful() {
+		j.skip(name, "a table without state is never written to")
+		return
+	}
+	for _, d := range Differences(t) {
+		switch {
+		case d.about != AboutWrite:
+		case d.Fatal:
+			j.fail(name, d.Problem, d.Hint+";")
+		default:
+			j.warn(name, d.Problem, d.Hint+";")
+		}
+	}
+	if slices.ContainsFunc(t.Inspection.Findings, func(f TableFinding) bool { return f.Fatal && f.About != AboutWrite }) {
+		j.skip(name, "not known until what else is wrong with the table is fixed")
+	}
+	j.otherwise(name, "each statement that changes rows is taken")
 }
 
 func judgeIdentity(j *judgment, name string, t *TableFacts) {

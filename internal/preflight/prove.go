@@ -13,7 +13,7 @@ import (
 // the load, the backlog and other processes do.
 var proving = []string{
 	"connection", "server-version", "primary", "wal-level", "pooler", "share", "schema", "streaming-role",
-	"table-privileges", "table", "columns", "identity", "row-security", "status-values", "shedlock",
+	"table-privileges", "table", "columns", "writes", "identity", "row-security", "status-values", "shedlock",
 	"kafka-version", "topics", "topic-acl", "idempotent-write",
 	"tally", "journal", "transactions",
 }

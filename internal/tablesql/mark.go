@@ -211,15 +211,21 @@ func (r *Relation) failedSet() []assignment {
 	default:
 		return nil
 	}
-	state := s.Column
-	if s.Failed == "" {
-		state = ""
-	}
-	set := []assignment{{state, sql.Literal(s.Failed)}, {s.FailedAt, "now()"}, {s.Resend, "false"}}
+	set := r.failedValues()
 	for i, a := range set {
 		set[i].value = "CASE WHEN " + spent + " THEN " + a.value + " ELSE " + Ref(a.column) + " END"
 	}
 	return set
+}
+
+// failedValues are what says that a row has failed.
+func (r *Relation) failedValues() []assignment {
+	s := &r.Table.Mapping.Status
+	state := s.Column
+	if s.Failed == "" {
+		state = ""
+	}
+	return []assignment{{state, sql.Literal(s.Failed)}, {s.FailedAt, "now()"}, {s.Resend, "false"}}
 }
 
 // Reason is an error's text as the table's last_error column takes it: valid
