@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/transport"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
@@ -251,7 +252,7 @@ func TestRealWrongPassword(t *testing.T) {
 		},
 	})
 	topic := k.Topic(t, 1)
-	wrong := newRig(t, Config{Brokers: k.AddrsOf("SAFE"), SASL: &SASL{Mechanism: MechanismPlain, Username: "cdc", Password: "wrong"}})
+	wrong := newRig(t, Config{Brokers: k.AddrsOf("SAFE"), SASL: &SASL{Mechanism: transport.SASLPlain, Username: "cdc", Password: "wrong"}})
 	state := wrong.usable(10*time.Second, false)
 	for _, want := range []string{k.AddrsOf("SAFE")[0], "refused our credentials", `"cdc"`} {
 		if !strings.Contains(state.Err.Error(), want) {
@@ -261,7 +262,7 @@ func TestRealWrongPassword(t *testing.T) {
 	if !errors.Is(state.Err, sarama.ErrSASLAuthenticationFailed) {
 		t.Errorf("unclear: %v", state.Err)
 	}
-	right := newRig(t, Config{Brokers: k.AddrsOf("SAFE"), SASL: &SASL{Mechanism: MechanismPlain, Username: "cdc", Password: "right"}, TransactionalID: "tx"})
+	right := newRig(t, Config{Brokers: k.AddrsOf("SAFE"), SASL: &SASL{Mechanism: transport.SASLPlain, Username: "cdc", Password: "right"}, TransactionalID: "tx"})
 	right.expect(outbox.Delivered, 20*time.Second, right.publish(newRow(topic, "k", "v"))...)
 	without := newRig(t, Config{Brokers: k.AddrsOf("SAFE")})
 	if state := without.usable(10*time.Second, false); !strings.Contains(state.Err.Error(), k.AddrsOf("SAFE")[0]) {

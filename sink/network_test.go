@@ -11,6 +11,8 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/transport"
 )
 
 // countedSecret counts how often it was refused.
@@ -65,7 +67,7 @@ func TestALoginStaysOnThisMachine(t *testing.T) {
 	}
 	r := newRig(t, Config{
 		Brokers: []string{"127.0.0.1:" + port}, DialTimeout: 30 * time.Second,
-		SASL: &SASL{Mechanism: MechanismPlain, Username: "cdc", Password: "right"},
+		SASL: &SASL{Mechanism: transport.SASLPlain, Username: "cdc", Password: "right"},
 	})
 	r.publish(newRow("t", "k", "v"))
 	s := r.usable(10*time.Second, false)

@@ -80,10 +80,10 @@ func TestConfigurationErrors(t *testing.T) {
 		"compression":      {Brokers: []string{"a:1"}, Compression: "rar"},
 		"ca_file":          {Brokers: []string{"a:1"}, TLS: &TLS{CAFile: "/nonexistent"}},
 		"give both":        {Brokers: []string{"a:1"}, TLS: &TLS{CertFile: "x"}},
-		"SCRAM-SHA-512":    {Brokers: []string{"a:1"}, SASL: &SASL{Mechanism: "KERBEROS"}},
-		"needs password":   {Brokers: []string{"a:1"}, SASL: &SASL{Mechanism: MechanismPlain, Username: "u"}},
-		"client_id and to": {Brokers: []string{"a:1"}, SASL: &SASL{Mechanism: MechanismOAuthBearer}},
-		"needs region":     {Brokers: []string{"a:1"}, SASL: &SASL{Mechanism: MechanismMSKIAM}},
+		"is not known":    {Brokers: []string{"a:1"}, SASL: &SASL{Mechanism: "KERBEROS"}},
+		"needs password":   {Brokers: []string{"a:1"}, SASL: &SASL{Mechanism: transport.SASLPlain, Username: "u"}},
+		"client_id and to": {Brokers: []string{"a:1"}, SASL: &SASL{Mechanism: transport.SASLOAuthBearer}},
+		"needs region":     {Brokers: []string{"a:1"}, SASL: &SASL{Mechanism: transport.SASLAWSMSKIAM}},
 		"at most":          {Brokers: []string{"a:1"}, RequestBytes: 1 << 30},
 	} {
 		c.Cluster = "main"
@@ -208,18 +208,18 @@ func TestRealSecurity(t *testing.T) {
 	server := tokens(t, "cdc")
 	now := func(text string) secret.Reader { return &secret.Source{Value: text} }
 	for _, s := range []SASL{
-		{Mechanism: MechanismPlain, Username: "cdc", Password: "right"},
-		{Mechanism: MechanismScram256, Username: "cdc", Password: "right"},
-		{Mechanism: MechanismScram512, Username: "cdc", PasswordNow: now("right")},
-		{Mechanism: MechanismPlain, Username: "cdc", PasswordNow: now("right")},
-		{Mechanism: MechanismOAuthBearer, OAuth: OAuth{TokenURL: server.URL, ClientID: "cdc", SecretNow: now("s")}},
+		{Mechanism: transport.SASLPlain, Username: "cdc", Password: "right"},
+		{Mechanism: transport.SASLScramSHA256, Username: "cdc", Password: "right"},
+		{Mechanism: transport.SASLScramSHA512, Username: "cdc", PasswordNow: now("right")},
+		{Mechanism: transport.SASLPlain, Username: "cdc", PasswordNow: now("right")},
+		{Mechanism: transport.SASLOAuthBearer, OAuth: OAuth{TokenURL: server.URL, ClientID: "cdc", SecretNow: now("s")}},
 	} {
 		t.Run(s.Mechanism, func(t *testing.T) {
 			topic := k.Topic(t, 1)
 			r := newRig(t, Config{Brokers: brokers, SASL: &s, TransactionalID: s.Mechanism})
 			r.expect(outbox.Delivered, 20*time.Second, r.publish(newRow(topic, "k", "v0"))...)
 			n := 1
-			if s.Mechanism == MechanismOAuthBearer { // past the end of the first session
+			if s.Mechanism == transport.SASLOAuthBearer { // past the end of the first session
 				for begin := time.Now(); time.Since(begin) < 5*time.Second; n++ {
 					r.expect(outbox.Delivered, 5*time.Second, r.publish(newRow(topic, "k", fmt.Sprint("v", n)))...)
 				}
@@ -227,7 +227,7 @@ func TestRealSecurity(t *testing.T) {
 			inOrder(t, k.Records(t, topic), "v", n)
 		})
 	}
-	for _, mechanism := range []string{MechanismScram256, MechanismScram512} {
+	for _, mechanism := range []string{transport.SASLScramSHA256, transport.SASLScramSHA512} {
 		t.Run("wrong "+mechanism, func(t *testing.T) {
 			r := newRig(t, Config{Brokers: brokers, SASL: &SASL{Mechanism: mechanism, Username: "cdc", Password: "wrong"}})
 			if s := r.usable(10*time.Second, false); !strings.Contains(s.Err.Error(), "refused our credentials") {
@@ -248,7 +248,7 @@ func poorUser(t *testing.T, k *harness.Cluster, brokers []string) {
 		k.Admin(t, func(a sarama.ClusterAdmin) error { return a.CreateACLs([]*sarama.ResourceAcls{acls}) })
 	}
 	allow(sarama.AclResourceTopic, topic, sarama.AclOperationWrite)
-	poor := &SASL{Mechanism: MechanismPlain, Username: "poor", Password: "right"}
+	poor := &SASL{Mechanism: transport.SASLPlain, Username: "poor", Password: "right"}
 	r := newRig(t, Config{Brokers: brokers, SASL: poor, TransactionalID: "poor"})
 	r.expect(outbox.Delivered, 20*time.Second, r.publish(newRow(topic, "k", "v0"))...)
 	if r.sink.Fencing() != FencingRefused {
@@ -329,9 +329,9 @@ func TestRealSlowBrokerAlone(t *testing.T) {
 // tells of one that was refused, and gives the broker the connection that was logged in.
 func TestAClientLogsInWithTheSecretAsItIs(t *testing.T) {
 	const partitions = 32 // their leaders are drawn: so many are not all on one broker
-	k := fake(t, kfake.NumBrokers(2), kfake.SeedTopics(partitions, "t"), kfake.EnableSASL(), kfake.Superuser(MechanismPlain, "cdc", "right"))
+	k := fake(t, kfake.NumBrokers(2), kfake.SeedTopics(partitions, "t"), kfake.EnableSASL(), kfake.Superuser(transport.SASLPlain, "cdc", "right"))
 	read := &told{text: "old"}
-	conf := Config{Cluster: "main", Brokers: k.ListenAddrs(), SASL: &SASL{Mechanism: MechanismPlain, Username: "cdc", PasswordNow: read}}
+	conf := Config{Cluster: "main", Brokers: k.ListenAddrs(), SASL: &SASL{Mechanism: transport.SASLPlain, Username: "cdc", PasswordNow: read}}
 	once := func(c *sarama.Config) { c.Metadata.Retry.Max = 0 }
 	if _, err := conf.Client(t.Context(), once); err == nil || read.refused == 0 {
 		t.Errorf("%v, told %d times of a refusal", err, read.refused)
@@ -375,7 +375,7 @@ func TestAnOAuthServerThatRedirects(t *testing.T) {
 		t.Cleanup(server.Close)
 		for _, o := range []OAuth{{SecretNow: &secret.Source{Value: "hunter2"}}, {AssertionNow: &secret.Source{Value: "hunter2"}}} {
 			o.ClientID, o.TokenURL = "outbox-cdc", server.URL+"?key=hunter2"
-			conf, err := Config{Cluster: "main", Brokers: []string{"127.0.0.1:1"}, SASL: &SASL{Mechanism: MechanismOAuthBearer, OAuth: o}}.Sarama()
+			conf, err := Config{Cluster: "main", Brokers: []string{"127.0.0.1:1"}, SASL: &SASL{Mechanism: transport.SASLOAuthBearer, OAuth: o}}.Sarama()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -37,18 +37,9 @@ type TLS struct {
 	Insecure bool
 }
 
-// The SASL mechanisms.
-const (
-	MechanismPlain       = "PLAIN"
-	MechanismScram256    = "SCRAM-SHA-256"
-	MechanismScram512    = "SCRAM-SHA-512"
-	MechanismOAuthBearer = "OAUTHBEARER"
-	MechanismMSKIAM      = "AWS_MSK_IAM"
-)
-
 // SASL says how we prove who we are.
 type SASL struct {
-	// Mechanism is one of the constants above.
+	// Mechanism is one that package transport names.
 	Mechanism string
 	// Username and Password of PLAIN and SCRAM.
 	Username, Password string
@@ -167,24 +158,24 @@ func (s *SASL) apply(conf *sarama.Config, allowPlaintext bool) error {
 		net.Password = "asked for with each connection" // for Validate
 	}
 	switch s.Mechanism {
-	case MechanismPlain:
+	case transport.SASLPlain:
 		net.Mechanism = sarama.SASLTypePlaintext
-	case MechanismScram256:
+	case transport.SASLScramSHA256:
 		net.Mechanism = sarama.SASLTypeSCRAMSHA256
 		net.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: sha256.New} }
-	case MechanismScram512:
+	case transport.SASLScramSHA512:
 		net.Mechanism = sarama.SASLTypeSCRAMSHA512
 		net.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: sha512.New} }
-	case MechanismOAuthBearer:
+	case transport.SASLOAuthBearer:
 		net.Mechanism = sarama.SASLTypeOAuth
 		p := &oauthProvider{OAuth: s.OAuth, client: transport.NewClient(nil, allowPlaintext)}
 		net.TokenProvider = tokenProvider{context.Background(), p.token, p.refused}
-	case MechanismMSKIAM:
+	case transport.SASLAWSMSKIAM:
 		net.Mechanism = sarama.SASLTypeOAuth
 		sign := func(ctx context.Context) (*sarama.AccessToken, error) { return mskToken(ctx, s.Region) }
 		net.TokenProvider = tokenProvider{context.Background(), sign, func() {}} // each connection has its own
 	default:
-		return fmt.Errorf("mechanism %q: use %s", s.Mechanism, strings.Join([]string{MechanismPlain, MechanismScram256, MechanismScram512, MechanismOAuthBearer, MechanismMSKIAM}, ", "))
+		return fmt.Errorf("mechanism %q is not known", s.Mechanism)
 	}
 	return s.complete()
 }
@@ -198,10 +189,10 @@ func (s *SASL) complete() error {
 		}
 	}
 	switch s.Mechanism {
-	case MechanismOAuthBearer:
+	case transport.SASLOAuthBearer:
 		need("client_id", s.OAuth.ClientID != "" || s.OAuth.TokenNow != nil)
 		need("token_url", s.OAuth.TokenURL != "" || s.OAuth.TokenNow != nil)
-	case MechanismMSKIAM:
+	case transport.SASLAWSMSKIAM:
 		need("region", s.Region != "")
 	default:
 		need("password", s.Password != "" || s.PasswordNow != nil)

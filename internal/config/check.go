@@ -18,6 +18,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/transport"
 )
 
 // The rules in this file need more than one value to be judged, or know what a
@@ -127,26 +128,26 @@ func isAddress(text string, hostOptional bool) bool {
 // saslKeys says which keys each mechanism needs and which it may have. What is given
 // decides how a token of OAUTHBEARER is got.
 var saslKeys = map[string]struct{ need, may []string }{
-	SASLPlain:       {need: []string{"username", "password"}},
-	SASLScramSHA256: {need: []string{"username", "password"}},
-	SASLScramSHA512: {need: []string{"username", "password"}},
-	SASLOAuthBearer: {need: []string{"token_url", "client_id", "client_secret"}, may: []string{"scopes", "extensions"}},
-	saslWithToken:   {need: []string{"token"}, may: []string{"extensions"}},
-	saslWithJWT:     {need: []string{"token_url", "client_id", "client_assertion"}, may: []string{"scopes", "extensions"}},
-	SASLAWSMSKIAM:   {need: []string{"region"}},
+	transport.SASLPlain:       {need: []string{"username", "password"}},
+	transport.SASLScramSHA256: {need: []string{"username", "password"}},
+	transport.SASLScramSHA512: {need: []string{"username", "password"}},
+	transport.SASLOAuthBearer: {need: []string{"token_url", "client_id", "client_secret"}, may: []string{"scopes", "extensions"}},
+	saslWithToken:             {need: []string{"token"}, may: []string{"extensions"}},
+	saslWithJWT:               {need: []string{"token_url", "client_id", "client_assertion"}, may: []string{"scopes", "extensions"}},
+	transport.SASLAWSMSKIAM:   {need: []string{"region"}},
 }
 
 const (
-	saslWithToken = SASLOAuthBearer + " with token"
-	saslWithJWT   = SASLOAuthBearer + " with client_assertion"
+	saslWithToken = transport.SASLOAuthBearer + " with token"
+	saslWithJWT   = transport.SASLOAuthBearer + " with client_assertion"
 )
 
 func checkSASL(b *binder, s *SASL, at string) {
 	way := s.Mechanism
 	switch {
-	case way == SASLOAuthBearer && s.Token.Given():
+	case way == transport.SASLOAuthBearer && s.Token.Given():
 		way = saslWithToken
-	case way == SASLOAuthBearer && s.ClientAssertion.Given():
+	case way == transport.SASLOAuthBearer && s.ClientAssertion.Given():
 		way = saslWithJWT
 	}
 	rule, ok := saslKeys[way]

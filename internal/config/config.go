@@ -97,15 +97,6 @@ type TLS struct {
 	InsecureSkipVerify bool `yaml:"insecure_skip_verify" default:"false"`
 }
 
-// The SASL mechanisms.
-const (
-	SASLPlain       = "PLAIN"
-	SASLScramSHA256 = "SCRAM-SHA-256"
-	SASLScramSHA512 = "SCRAM-SHA-512"
-	SASLOAuthBearer = "OAUTHBEARER"
-	SASLAWSMSKIAM   = "AWS_MSK_IAM"
-)
-
 // SASL is how this process logs in to a Kafka cluster.
 type SASL struct {
 	// Mechanism of the login.

@@ -221,3 +221,20 @@ func TestPlatformsPage(t *testing.T) {
 		}
 	}
 }
+
+// The mechanisms that a file may name are those whose keys are checked.
+func TestMechanismsAreChecked(t *testing.T) {
+	field, _ := reflect.TypeFor[SASL]().FieldByName("Mechanism")
+	named := strings.Split(field.Tag.Get("enum"), ",")
+	for way := range saslKeys {
+		mechanism, _, _ := strings.Cut(way, " with ")
+		if !slices.Contains(named, mechanism) {
+			t.Errorf("no file may name %s", mechanism)
+		}
+	}
+	for _, mechanism := range named {
+		if _, ok := saslKeys[mechanism]; !ok {
+			t.Errorf("the keys of %s are not checked", mechanism)
+		}
+	}
+}
