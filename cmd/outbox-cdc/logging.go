@@ -8,6 +8,8 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
 type logFlags struct{ format, level string }
@@ -44,6 +46,12 @@ func (f *logFlags) logger(to io.Writer) (zerolog.Logger, error) {
 	}
 	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00"
 	zerolog.DurationFieldUnit = time.Second
+	zerolog.ErrorMarshalFunc = func(err error) any {
+		if err == nil {
+			return nil
+		}
+		return postgres.Text(err)
+	}
 	return zerolog.New(to).Level(level).With().Timestamp().Logger(), nil
 }
 

@@ -50,6 +50,7 @@ type driver struct {
 	endAsking  context.CancelFunc
 	queries    sync.WaitGroup
 	xid        uint32 // of the WAL's open transaction
+	firstLead  bool   // nobody led the stream before
 	// lacking: the connection began with tables that the publication does not cover.
 	lacking atomic.Bool
 	// paused is the last look at what is paused that was told the Core.

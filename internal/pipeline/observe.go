@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -138,13 +139,13 @@ func (d *driver) note(n checkpoint.Note) {
 		if d.shows(&n.Park) {
 			d.stream.tracker.recordEvent("park", "parked "+n.Park.Scope.String()+": "+n.Park.Reason)
 		}
-		d.parkLine(zerolog.WarnLevel, &n.Park).Str("cause", string(n.Park.Cause)).Str("reason", n.Park.Reason).Msg(parkedText(n.Park.Cause))
+		d.parkLine(parkLevel(&n.Park, d.firstLead), &n.Park).Str("cause", string(n.Park.Cause)).Str("reason", n.Park.Reason).Msg(parkedText(n.Park.Cause))
 	case checkpoint.NoteUnparked:
 		d.cfg.Metrics.HandedBack(&n.Park)
 		if d.shows(&n.Park) {
 			d.stream.tracker.recordEvent("park", "handed back to the stream: "+n.Park.Scope.String())
 		}
-		d.parkLine(zerolog.InfoLevel, &n.Park).Msg("handed back to the stream")
+		d.parkLine(min(zerolog.InfoLevel, parkLevel(&n.Park, d.firstLead)), &n.Park).Msg("handed back to the stream")
 	case checkpoint.NoteMissed:
 		d.cfg.Metrics.Missed(n.Cause, n.N)
 		log.Info().Int("rows", n.N).Str("cause", string(n.Cause)).Msg("found pending rows that the stream does not carry")
@@ -168,15 +169,24 @@ func (d *driver) shows(p *outbox.Park) bool {
 	return p.Scope.Kind < outbox.ScopeKey
 }
 
-// parkLine begins a line in the log about a park. Single keys come and go. Rows name topics
-// and keys, so lines about these are counted by their cause.
+// parkLevel is how loud a park is. Single keys come and go, and the log says of each row why Kafka refused it; of rows
+// that cannot be marked nothing else says so. A stream that nobody led before has no slot yet, as it should.
+func parkLevel(p *outbox.Park, firstLead bool) zerolog.Level {
+	switch {
+	case p.Scope.Kind >= outbox.ScopeKey && p.Cause != outbox.CauseWriteBack:
+		return zerolog.DebugLevel
+	case firstLead && p.Cause == outbox.CauseSlot:
+		return zerolog.InfoLevel
+	}
+	return zerolog.WarnLevel
+}
+
+// parkLine begins a line in the log about a park. Rows name topics and keys, so lines about these are counted by
+// their table and cause.
 func (d *driver) parkLine(level zerolog.Level, p *outbox.Park) *zerolog.Event {
 	about := p.Scope.String()
-	if p.Scope.Kind >= outbox.ScopeKey {
-		level = zerolog.DebugLevel
-	}
 	if p.Scope.Kind >= outbox.ScopeTopic {
-		about = "parks of a " + p.Scope.Kind.String() + ", cause " + string(p.Cause)
+		about = strings.TrimSpace("parks of a " + p.Scope.Kind.String() + ", cause " + string(p.Cause) + " " + p.Scope.Table)
 	}
 	return d.cfg.Log.WithLevel(level).Ctx(loglimit.About(about)).Stringer("scope", p.Scope)
 }

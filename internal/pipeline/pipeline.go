@@ -198,7 +198,7 @@ func (s *Stream) Run(ctx context.Context) error {
 
 // report says an error once, and again when it changes.
 func (s *Stream) report(err error, pause time.Duration) {
-	text := err.Error()
+	text := postgres.Text(err)
 	s.tracker.recordError("the stream", text, "")
 	s.unreachable.Store(postgres.Unreachable(err))
 	if before := s.failed.Swap(&text); before != nil && *before == text {
@@ -453,6 +453,8 @@ func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead sta
 		marked:   mailbox.New[outbox.Marked](),
 		answers:  mailbox.New[answer](),
 		fatal:    make(chan error, 1),
+
+		firstLead: lead.PreviousHolder == "",
 	}
 	var guard *tablesql.Guard // nil: rows are delivered at least once
 	var marking *statusupdater.Once

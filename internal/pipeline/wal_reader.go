@@ -179,7 +179,7 @@ func (w *walReader) tellEnd(err error) {
 		return
 	}
 	w.d.cfg.Log.Warn().Err(err).Msg("the replication connection ended")
-	w.stream.tracker.recordError("the replication connection", err.Error(), "")
+	w.stream.tracker.recordError("the replication connection", postgres.Text(err), "")
 	overBudget := w.overBudget.Swap(nil)
 	switch {
 	case overBudget != nil:

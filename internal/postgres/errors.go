@@ -2,9 +2,12 @@ package postgres
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -102,10 +105,45 @@ func WithoutSettings(err error) error {
 		return server
 	}
 	if c, ok := errors.AsType[*pgconn.ConnectError](err); ok && c.Unwrap() != nil {
-		return c.Unwrap()
+		return &unconnected{c.Unwrap()}
 	}
 	if p, ok := errors.AsType[*pgconn.ParseConfigError](err); ok && p.Unwrap() != nil {
 		return p.Unwrap()
 	}
 	return err
+}
+
+// unconnected is why a connection failed. The driver tries TLS and then none, or the reverse, each at every address: its text
+// has a line for each try.
+type unconnected struct{ err error }
+
+func (u *unconnected) Unwrap() error { return u.err }
+
+func (u *unconnected) Error() string {
+	var reasons []string
+	for _, line := range strings.Split(u.err.Error(), "\n") {
+		line = dialled.ReplaceAllString(strings.TrimSpace(line), "")
+		if line != "" && !slices.Contains(reasons, line) {
+			reasons = append(reasons, line)
+		}
+	}
+	const noTLS = "server refused TLS connection"
+	told := slices.DeleteFunc(slices.Clone(reasons), func(r string) bool { return strings.HasSuffix(r, noTLS) })
+	if len(told) > 0 { // that there is no TLS was no obstacle then
+		reasons = told
+	}
+	return strings.Join(reasons, "; ")
+}
+
+// dialled is what the driver says before the network's own text, which names the address.
+var dialled = regexp.MustCompile(`^\S+ \([^()]*\): (dial error: )?`)
+
+// Text is an error for people: what the driver says of a failed connection in several lines is one, each reason once.
+func Text(err error) string {
+	text := err.Error()
+	if c, ok := errors.AsType[*pgconn.ConnectError](err); ok && c.Unwrap() != nil {
+		to := fmt.Sprintf("cannot connect as %s to database %s: ", c.Config.User, c.Config.Database)
+		text = strings.Replace(text, c.Error(), to+(&unconnected{c.Unwrap()}).Error(), 1)
+	}
+	return text
 }

@@ -3,7 +3,10 @@ package postgres
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // A hint, or what was being done, is added to an error: it stays as permanent as it was.
@@ -17,6 +20,39 @@ func TestPermanentWhateverIsAdded(t *testing.T) {
 	for _, err := range []error{nil, errors.New("no"), WithHint(errors.New("no"), "do this")} {
 		if Permanent(err) {
 			t.Errorf("%v is permanent", err)
+		}
+	}
+}
+
+// Of several tries of one connection each reason is said once, on one line, and that there is no TLS only where
+// nothing else was in the way.
+func TestReasonOfAFailedConnection(t *testing.T) {
+	const dsn = "postgres://u:hunter2@127.0.0.1:1/db?connect_timeout=5"
+	_, err := pgconn.Connect(t.Context(), dsn)
+	text := Text(fmt.Errorf("take the lead: %w", err))
+	if want := "take the lead: cannot connect as u to database db: dial tcp 127.0.0.1:1: connect: connection refused"; text != want || !Unreachable(err) {
+		t.Errorf("%q, want %q", text, want)
+	}
+	if text := WithoutSettings(err).Error(); strings.Count(text, "refused") != 1 || strings.Contains(text, "\n") {
+		t.Errorf("%q", text)
+	}
+	for lines, want := range map[string]string{
+		"h:1 (h): tls error: server refused TLS connection\nh:1 (h): server error: FATAL: no password": "server error: FATAL: no password",
+		"h:1 (h): tls error: server refused TLS connection":                                            "tls error: server refused TLS connection",
+		"a:1 (a): dial error: x\nb:2 (b): dial error: y":                                               "x; y",
+	} {
+		if got := (&unconnected{errors.New(lines)}).Error(); got != want {
+			t.Errorf("%q: %q, want %q", lines, got, want)
+		}
+	}
+	for _, err := range []error{errors.New("x"), &pgconn.PgError{Code: "42P01"}, &pgconn.PgError{Code: "57014"}} {
+		if Unreachable(err) {
+			t.Errorf("%v: the server answered", err)
+		}
+	}
+	for _, code := range []string{"28P01", "3D000", "57P03", "53300", "08006"} {
+		if !Unreachable(fmt.Errorf("x: %w", &pgconn.PgError{Code: code})) {
+			t.Error(code)
 		}
 	}
 }

@@ -48,7 +48,7 @@ const countTimeout = 10 * time.Second
 func Look(ctx context.Context, cfg Config) status.Stream {
 	s := status.Stream{Name: cfg.Name, Delivery: cfg.Delivery, Source: status.FromDatabase, Mode: status.ModeUnknown, Tables: []status.Table{}}
 	if err := look(ctx, cfg, &s); err != nil {
-		s.Error, s.Unreachable = err.Error(), s.Mode == status.ModeUnknown && postgres.Unreachable(err)
+		s.Error, s.Unreachable = postgres.Text(err), s.Mode == status.ModeUnknown && postgres.Unreachable(err)
 	}
 	status.Judge(&s)
 	return s

@@ -36,6 +36,7 @@ var rows = []struct {
 }{
 	{"Is it well?", []panel{
 		{"Leaders", "none", "Processes that lead; one per stream.", "stat", []query{{`sum by (stream) (outbox_cdc_leader{stream=~"$stream"})`, "{{stream}}"}}},
+		{"To look at", "none", "What somebody should know, as outbox-cdc status lists it.", "stat", []query{{`max by (stream, level) (outbox_cdc_findings{stream=~"$stream", level!="note"})`, "{{stream}}: {{level}}"}}},
 		{"Mode", "none", "stream is the ordinary one; hold: Kafka cannot be used; sweep: rows come from the table.", "stat", []query{{`max by (stream, mode) (outbox_cdc_mode{stream=~"$stream", mode!="standby"}) == 1`, "{{stream}}: {{mode}}"}}},
 		{"Oldest pending row", "s", "Age of the oldest row still to be published.", "stat", []query{{`max by (stream) (outbox_cdc_pending_oldest_age_seconds{stream=~"$stream"})`, "{{stream}}"}}},
 		{"WAL held back, of its budget", "percentunit", "At 75 % the stream is swept instead.", "stat", []query{{`max by (stream) (outbox_cdc_retained_wal_bytes{stream=~"$stream"}) / max by (stream) (outbox_cdc_wal_budget_bytes{stream=~"$stream"})`, "{{stream}}"}}},
