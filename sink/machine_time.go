@@ -2,8 +2,11 @@ package sink
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"time"
+
+	"github.com/IBM/sarama"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
@@ -155,7 +158,7 @@ func (m *machine) trouble() (since time.Time, err error) {
 	if !m.ackedAt.After(m.askFails.since) {
 		older(m.askFails)
 	}
-	older(m.idFails)
+	older(m.idFails.slow())
 	if m.tx != nil {
 		older(m.tx.trouble)
 	}
@@ -170,6 +173,18 @@ func (m *machine) trouble() (since time.Time, err error) {
 		}
 	}
 	return since, err
+}
+
+// slowEnd is how long the coordinator may take to end a transaction. Until then it is waited for, as for
+// any slow broker: the cluster is used as before when it has.
+const slowEnd = 10 * time.Second
+
+// slow counts the time from when the end of a transaction should be there.
+func (t trouble) slow() trouble {
+	if errors.Is(t.err, sarama.ErrConcurrentTransactions) || errors.Is(t.err, errNoEnd) {
+		t.since = t.since.Add(slowEnd)
+	}
+	return t
 }
 
 // judgeCluster reports changes of the cluster's usability. Before the first report,

@@ -286,6 +286,28 @@ func TestTroubleOfTheCoordinator(t *testing.T) {
 	}
 }
 
+// A coordinator that takes its time to end a transaction is waited for. The cluster counts as unusable when that lasts.
+func TestASlowCoordinatorIsWaitedFor(t *testing.T) {
+	for _, err := range []error{inWords(sarama.ErrConcurrentTransactions), fmt.Errorf("t: %w", errNoEnd)} {
+		s := newOnceStage(t, 1)
+		w := s.put(newRow("t", "k", "v"))
+		for range 9 {
+			s.m.idTrouble(err)
+			if w := s.later(time.Second); len(w.states) > 0 {
+				t.Errorf("%v is told as %+v", err, w.states)
+			}
+		}
+		s.coordinate(s.reply(w.requests[0], answered{answer: exactlyonce.Answer{Class: exactlyonce.OK}}))
+		s.m.idTrouble(err)
+		if due := s.m.next(); due.After(s.m.now.Add(slowEnd + time.Second)) {
+			t.Errorf("it looks again after %v only", due.Sub(s.m.now))
+		}
+		if w := s.later(slowEnd + time.Second); len(w.states) != 1 || w.states[0].Usable || !errors.Is(w.states[0].Err, err) {
+			t.Errorf("after %v: %+v, want the cluster unusable for %v", slowEnd, w.states, err)
+		}
+	}
+}
+
 func TestAnotherLeaderEndsIt(t *testing.T) {
 	s := newOnceStage(t, 1)
 	s.later(time.Hour - time.Millisecond)

@@ -1,6 +1,7 @@
 package statusupdater
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -101,7 +102,7 @@ func (r *round) settings() tablesql.Settings {
 		s.LockTimeout = min(s.LockTimeout, freeLockTimeout)
 	}
 	if r.cfg.Once != nil { // its transactions have several round trips
-		s.Guard, s.IdleTimeout = r.cfg.Once.Guard, r.cfg.StatementTimeout
+		s.Guard, s.IdleTimeout = r.cfg.Once.Guard, cmp.Or(r.cfg.Once.Idle, 2*time.Second)
 	}
 	return s
 }

@@ -28,6 +28,9 @@ type Once struct {
 	Stream string
 	// Guard has nothing written where the leader's session is not.
 	Guard *tablesql.Guard
+	// Idle is after how long without a word from us the server ends a transaction. Of a process that was
+	// stopped it holds a unit, which the next leader has to note: so it is shorter than the lead. Default 2 s.
+	Idle time.Duration
 }
 
 // way says how a mark is written.

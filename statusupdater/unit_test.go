@@ -452,6 +452,38 @@ func TestRecovery(t *testing.T) {
 	o.expect("rows", o.shown(), "aS bP c2P dS")
 }
 
+// A process is stopped in the middle of a unit's transaction. The next leader, which has to note the unit,
+// waits for the lead at most.
+func TestAFrozenSessionHoldsNoRecoveryUp(t *testing.T) {
+	t.Parallel()
+	l, db := fixture.Plain(), harness.Postgres(t)
+	prepareOnce(t, db, l)
+	db.Exec(t, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NULL; END';
+		CREATE TRIGGER slow AFTER UPDATE ON plain FOR EACH STATEMENT EXECUTE FUNCTION slow()`)
+	through, proxy := db.Proxied(t)
+	o := &once{guard: new(tablesql.Guard)}
+	o.hold(t, db)
+	marking := &Once{Stream: "orders", Guard: o.guard, Idle: time.Second}
+	o.bench = runOn(t, db, l.Table, Config{Pool: pool(t, through.DSN), LockTimeout: 20 * time.Second, StatementTimeout: 5 * time.Minute, Once: marking})
+	rows := o.rows("a", "b")
+	blocker := db.Conn(t)
+	exec(t, blocker, `SELECT pg_advisory_lock(7)`)
+	o.updater.Do(unitMarks(1, rows...)...)
+	harness.Eventually(t, 20*time.Second, func() error {
+		if n := harness.One[int](t, db, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'`); n != 1 {
+			return fmt.Errorf("%d transactions wait", n)
+		}
+		return nil
+	})
+	proxy.Silence(harness.Requests, harness.Replies)
+	defer proxy.Speak()
+	exec(t, blocker, `SELECT pg_advisory_unlock(7)`)
+	next := New(Config{Pool: db.Pool(t), Tables: []*outbox.Table{l.Table}, Once: marking, Log: zerolog.Nop()}, mailbox.New[outbox.Marked]())
+	harness.Eventually(t, 20*time.Second, func() error { return next.Recover(t.Context(), "main", placed(1, rows...)) })
+	o.expect("rows", o.shown(), "aS bS")
+	o.expect("tally", o.tally(), "units 1 left ")
+}
+
 // A session that ends between the note and the mark leaves neither.
 func TestKilledBetweenNoteAndMark(t *testing.T) {
 	t.Parallel()

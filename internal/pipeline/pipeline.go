@@ -459,7 +459,7 @@ func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead sta
 	var guard *tablesql.Guard // nil: rows are delivered at least once
 	var marking *statusupdater.Once
 	if exactly != nil {
-		guard, marking = exactly.guard, &statusupdater.Once{Stream: cfg.Name, Guard: exactly.guard}
+		guard, marking = exactly.guard, &statusupdater.Once{Stream: cfg.Name, Guard: exactly.guard, Idle: cfg.Replication.SenderTimeout / 2}
 	}
 	if d.sweeper, err = sweeper.New(sweeper.Config{Pool: cfg.Pool, Tables: cfg.Tables, Guard: guard, Log: cfg.Log}); err != nil {
 		return nil, err

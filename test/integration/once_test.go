@@ -331,6 +331,27 @@ func (w *world) stopsWithoutKafka() {
 	p.stop()
 }
 
+// A leader is stopped in the middle of the transaction that marks a unit. It is replaced as fast as any,
+// although the unit has to be noted first, and what was published is marked.
+func TestExactlyOnceAfterAFrozenMark(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{partitions: 3, noInit: true})
+	w.exactlyOnce()
+	w.small()
+	a := w.run(at(failpoint.BeforeMark, 3) + ":10m")
+	load := w.write(steady())
+	a.Await(30*time.Second, "failpoint "+failpoint.BeforeMark)
+	b := w.run()
+	b.Await(20*time.Second, "waiting as a standby")
+	began := time.Now()
+	a.Signal(syscall.SIGSTOP)
+	w.delivered(began, 6*time.Second)
+	load.stop()
+	w.settled(30 * time.Second)
+	b.stop()
+	w.judge(history.Rules{})
+}
+
 // A leader is stopped, replaced and continued; connections to database and brokers are cut, answers
 // get lost, rows are locked while they are published; a start finds no broker. Nothing
 // comes twice.
