@@ -1,25 +1,10 @@
 package checkpoint
 
 import (
-	"maps"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-)
-
-// Waits of the core's own, short against anything a person sets.
-const (
-	invisibleWait = 50 * time.Millisecond  // before asking again for a row that is not visible yet
-	takenWait     = 250 * time.Millisecond // before asking again for a row that another relay has
-	lookPause     = 5 * time.Millisecond   // between looks at rows after their head start
-	heldFor       = 5 * time.Second        // that rows which change stay in memory in an outage, as they were looked at
-	askSoon       = 500 * time.Millisecond // until it is asked when a writer's row becomes due
-	sweepPause    = 250 * time.Millisecond // between sweeps of a scope that found nothing to do
-	handbackLimit = 10 * time.Second       // a hand-back that takes longer gives up and is tried again
-	ledgerFactor  = 8                      // unsettled transactions and holds, per row of MaxRows
-	maxKeysASweep = 500                    // parked keys in one sweep or hand-back
 )
 
 // Core is one stream's decisions. Inputs are methods; what they lead to is
@@ -86,132 +71,6 @@ func (c *Core) Tick(now time.Time) {
 	}
 }
 
-// Connect begins a replication connection (or makes one streaming, see
-// Connected). Rows still in flight from an earlier connection stay in flight.
-func (c *Core) Connect(conn Connected) {
-	c.connected, c.streaming = true, conn.Streaming
-	c.parks.changes++ // they are shown again
-	c.headStart.seen, c.headStart.horizons = nil, nil
-	c.Inserted(conn.Insert)
-	c.headStart.sight(&conn.Snapshot, c.now)
-	c.txs.begin(&conn.Snapshot)
-	c.rows.carry()
-	c.readParks(conn.Parks)
-	c.Left(conn.Left)
-	for _, name := range conn.Unrecovered {
-		c.down[name] = c.now
-		c.park(outbox.ClusterScope(name), outbox.CauseCluster, unrecovered, time.Time{})
-	}
-	c.tables.before, c.tables.passedOver = publishedBefore{conn.Published, conn.PublishedTo}, false
-	for _, r := range conn.Failed {
-		c.block(r)
-	}
-	c.parkUncovered(conn.Uncovered)
-	c.Pause(conn.Paused)
-	c.watch = watch{at: c.now.Add(c.cfg.WatchEvery)}
-	switch {
-	case c.tables.stateless:
-	case c.cfg.Shadow:
-		// A later start that is not in shadow finds the park, sweeps what the application's
-		// own relay left over, and hands back.
-		if p := c.parks.stream(); p == nil || p.Cause != outbox.CauseShadow {
-			c.park(outbox.StreamScope(), outbox.CauseShadow, "the stream is in shadow: it publishes and marks nothing", time.Time{})
-		}
-	case !conn.Streaming:
-		c.park(outbox.StreamScope(), conn.Cause, conn.Reason, time.Time{})
-	default:
-		c.gate = &gate{check: conn.Insert}
-	}
-}
-
-// parkUncovered leaves tables to the sweeper until the next connection: the WAL
-// does not carry their rows, or it is not known which of their keys are blocked.
-func (c *Core) parkUncovered(tables []Uncovered) {
-	clear(c.tables.lacking)
-	clear(c.tables.broken) // every connection describes its tables again
-	if c.tables.stateless {
-		return
-	}
-	for _, u := range tables {
-		c.tables.lacking[u.Table.String()] = true
-		cause := outbox.CausePublication
-		if u.Refused {
-			cause = outbox.CauseWriteBack
-		}
-		c.park(outbox.TableScope(u.Table), cause, u.Reason, time.Time{})
-	}
-}
-
-// readParks takes over what our table holds. What only memory knows is
-// written again. Tables without state had one before, if there are any: nothing would
-// sweep them now.
-func (c *Core) readParks(parks []outbox.Park) {
-	if c.tables.stateless {
-		return
-	}
-	held := map[outbox.Scope]bool{}
-	for _, read := range parks {
-		held[read.Scope] = true
-		if read.Scope.Table != "" && c.tables.byName[read.Scope.Table] == nil {
-			continue // a table of an earlier configuration: its park stays in our table
-		}
-		if c.parks.of(read.Scope) == nil {
-			p := c.park(read.Scope, read.Cause, read.Reason, c.nextOf(read))
-			p.Since, p.RowID, p.written = read.Since, read.RowID, p.version
-			p.recall()
-		} else if p := c.parks.of(read.Scope); p.Cause != read.Cause || p.RowID != read.RowID {
-			p.written = 0 // a failover has taken ours back
-		}
-	}
-	for _, p := range c.parks.list {
-		c.parks.wake(p)
-		// While a change is outstanding what was read may be old.
-		p.durable = p.left || held[p.Scope] && c.writing == nil
-		if !p.durable {
-			p.written = 0
-		}
-	}
-}
-
-// nextOf is when a park is tried next, by our monotonic clock. It was written by
-// a clock that may have been wrong, and ours may be set right, so it counts for no
-// more than the longest wait.
-func (c *Core) nextOf(read outbox.Park) time.Time {
-	if !read.Next.After(c.now) {
-		return time.Time{}
-	}
-	return c.now.Add(min(read.Next.Sub(c.now), max(c.cfg.BackoffMax, c.cfg.WatchEvery)))
-}
-
-// Disconnect ends the connection: the WAL's ledger, checks, kept rows, rounds
-// and hand-backs of it are void. Outstanding requests are void too: their answers
-// must not be delivered any more, and Parks must not be tried any more; a try
-// that is under way cannot take effect once the epoch was raised, after which
-// the parks are read.
-func (c *Core) Disconnect() {
-	c.connected, c.streaming = false, false
-	c.abandonHandback()
-	c.dropGate()
-	c.dropHeadStart()
-	c.dropStalls()
-	for _, p := range c.parks.list {
-		c.parks.takeHolds(p)
-		p.ready = false
-		if p.phase == absorbed {
-			p.phase, p.written = sweeping, 0
-		}
-	}
-	c.writing = nil
-	c.sweeps.page, c.checking = nil, false
-	c.dropSought()
-	for e := range c.rows.flying() {
-		e.tx = noTx
-	}
-	c.ledger.reset()
-	c.ready.Check, c.ready.Sweep, c.ready.Watch, c.ready.Rewatch = nil, nil, nil, nil
-	c.ready.Failed, c.ready.Parks = false, nil
-}
-
 // SlotMayBeMade says that the stream's park is durable, so that a slot, whose
 // making confirms a position, may be made.
 func (c *Core) SlotMayBeMade() bool {
@@ -232,61 +91,6 @@ func (c *Core) Retained(bytes uint64) {
 	p := c.park(outbox.StreamScope(), outbox.CauseWALBudget, "the slot retains nearly as much WAL as its budget allows", time.Time{})
 	p.releasesInFlight = true
 	c.withdraw(p)
-}
-
-// withdraw takes back what was never sent of a parked scope.
-func (c *Core) withdraw(p *park) {
-	c.awaitAnswers(p)
-	c.ready.Commands = append(c.ready.Commands, outbox.Command{Withdraw: new(p.Scope)})
-}
-
-// Cluster takes the sink's word on a cluster.
-func (c *Core) Cluster(s outbox.ClusterState) {
-	if s.Usable {
-		delete(c.down, s.Cluster)
-		return
-	}
-	if !c.unusable(s.Cluster) {
-		c.down[s.Cluster] = c.now
-	}
-}
-
-func (c *Core) unusable(cluster string) bool {
-	_, down := c.down[cluster]
-	return down
-}
-
-// parkClusters lets the rows of usable clusters pass those of an unusable one,
-// once its rows use up the memory that the others wait for. Where rows are
-// claimed it does not wait: they would stay locked for as long as the outage lasts. Nor does it
-// wait for long where rows change: what they were when they were looked at becomes old.
-func (c *Core) parkClusters() {
-	if len(c.down) == 0 || c.tables.stateless {
-		return
-	}
-	othersWait := len(c.clusters()) > 1 && (c.full() || c.parks.stream() != nil)
-	for _, name := range slices.Sorted(maps.Keys(c.down)) {
-		old := c.headStart.changes() && !c.down[name].Add(heldFor).After(c.now)
-		if (othersWait || c.headStart.claims() || old) && c.parks.of(outbox.ClusterScope(name)) == nil {
-			p := c.park(outbox.ClusterScope(name), outbox.CauseCluster, "the Kafka cluster is unusable", time.Time{})
-			c.withdraw(p)
-		}
-	}
-}
-
-// clusters are the Kafka clusters that rows of the stream can go to.
-func (c *Core) clusters() map[string]bool {
-	all := map[string]bool{}
-	for _, t := range c.cfg.Tables {
-		if m := t.Mapping.Cluster; m.Column == "" {
-			all[m.Default] = true
-		} else {
-			for _, name := range m.Known {
-				all[name] = true
-			}
-		}
-	}
-	return all
 }
 
 // Drain begins a clean stop: nothing new is read, swept, watched or checked;
@@ -368,11 +172,6 @@ func (c *Core) Reading() bool {
 	return !c.full() && !c.paced()
 }
 
-// full says that the bound of rows or bytes in memory is reached.
-func (c *Core) full() bool {
-	return c.rows.count >= c.cfg.MaxRows || c.rows.bytes >= c.cfg.MaxBytes
-}
-
 // Confirm is the position that may be confirmed on this connection; it never
 // goes back within one. Zero: none yet.
 func (c *Core) Confirm() outbox.LSN { return c.ledger.confirmed }
@@ -402,8 +201,6 @@ func (c *Core) currentMode() Mode {
 	}
 	return ModeStream
 }
-
-func (c *Core) note(n Note) { c.ready.Notes = append(c.ready.Notes, n) }
 
 // Parks lists what is parked, in the order of parking.
 func (c *Core) Parks() []outbox.Park {

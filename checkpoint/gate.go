@@ -66,48 +66,6 @@ func (c *Core) letOut(g *gate) int {
 	return len(g.queue)
 }
 
-// Checked answers Check, every row of it, read in one snapshot.
-func (c *Core) Checked(answers []outbox.Checked) {
-	c.checking = false
-	g := c.gate
-	if g != nil {
-		g.asked = nil
-	}
-	for _, s := range c.headStart.queues {
-		if !s.claims() {
-			s.asked = nil
-		}
-	}
-	for _, a := range answers {
-		h := a.Row.Handle
-		switch e := &c.rows.entries[h]; {
-		case h == 0:
-			c.checkedBlocked(a)
-		case e.row != a.Row: // dropped meanwhile
-		case e.state == queued:
-			c.renew(h, &a)
-			c.checked(&c.headStart.of(a.Row.Table).keyQueue, h, a.State)
-		default:
-			c.checked(&g.keyQueue, h, a.State)
-		}
-	}
-}
-
-// CheckRefused answers Check: the database refuses the statement for a table.
-// Its rows are the sweeper's then; the others are asked for again.
-func (c *Core) CheckRefused(t *outbox.Table, err error) {
-	c.checking = false
-	c.parkRefused(t, err)
-	if g := c.gate; g != nil {
-		g.queue, g.asked = append(g.asked, g.queue...), nil
-	}
-	for _, s := range c.headStart.queues {
-		if !s.claims() {
-			s.queue, s.asked = append(s.asked, s.queue...), nil
-		}
-	}
-}
-
 // dropGate forgets the kept rows with their holds: the connection is over.
 func (c *Core) dropGate() {
 	if c.gate == nil {

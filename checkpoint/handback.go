@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -35,12 +34,6 @@ const (
 	hbRemoving               // the removal of the parks is outstanding
 )
 
-// await makes the hand-back wait until the row has left memory.
-func (h *handback) await(e *entry) {
-	e.hb = h
-	h.outstanding++
-}
-
 // startHandback begins a hand-back of the widest scope that is ready. One runs
 // at a time, and none while a gate is open.
 func (c *Core) startHandback() {
@@ -64,7 +57,7 @@ func (c *Core) startHandback() {
 	}
 	for e := range c.rows.flying() {
 		if g.keeps(e.row) {
-			h.await(e)
+			e.awaitedBy(h)
 		}
 	}
 	c.hb, c.gate = h, g
@@ -182,45 +175,4 @@ func (c *Core) backToSweeping(p *park, h *handback) {
 	if h.step == hbRemoving {
 		p.written = 0 // our table may not have it any more
 	}
-}
-
-// unended are the transactions that a hand-back has to see visible or ended. Each
-// is dropped when a snapshot shows it ended.
-type unended struct {
-	// started were in progress in the snapshot taken after the connection's start.
-	started []uint64
-	// discarded are those of which rows were discarded since, each with the generation
-	// of its last one.
-	discarded map[uint32]uint64
-}
-
-// begin is a connection's start. Ids of before mean nothing after a failover.
-func (u *unended) begin(s *outbox.Snapshot) {
-	u.started = slices.Clone(s.InProgress)
-	u.discarded = map[uint32]uint64{}
-}
-
-// discard notes that a row of the transaction was discarded; 0: unknown.
-func (u *unended) discard(xid uint32, generation uint64) {
-	if xid != 0 {
-		u.discarded[xid] = generation
-	}
-}
-
-func (u *unended) xids() []uint32 { return slices.Collect(maps.Keys(u.discarded)) }
-
-// observe forgets transactions that the snapshot shows ended, and says whether
-// all have that were known when the request was made.
-func (u *unended) observe(s *outbox.Snapshot, generation uint64) bool {
-	u.started = slices.DeleteFunc(u.started, s.Ended)
-	ended := len(u.started) == 0
-	for xid, at := range u.discarded {
-		switch {
-		case s.Ended(s.Widen(xid)):
-			delete(u.discarded, xid)
-		case at < generation:
-			ended = false
-		}
-	}
-	return ended
 }

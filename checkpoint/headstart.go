@@ -7,21 +7,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// claimRows is the most rows of one claim: locks are held for no more than are
-// soon marked.
-const claimRows = 500
-
 // maxClaims is how many claims may have rows that are not marked yet. Each has a
 // connection of its own (statusupdater.Config.Claims), which a trigger can hold for as long
 // as a statement may take: of several tables that claim, each has a share of them.
 const maxClaims = 4
-
-// Rows of a table with a head start, claims or a headers table, or whose rows change, wait here on
-// their way to the sink, wherever they come from: until the head start of the application's own
-// relay has passed, and a look (a claim, where the table claims) has said that they are still
-// PENDING, and as what they are to be published. They are in flight: pages leave them out and
-// hand-backs await them. A park takes its rows away at once, or the sweeper's pages,
-// which leave out what is in flight, would let later rows of a key pass them.
 
 // headStart has the head-start queues, and what decides when a head start began.
 type headStart struct {
@@ -91,8 +80,6 @@ func (s *headStart) changes() bool {
 func (s *headStart) mayClaim(q *headStartQueue) bool {
 	return s.claiming == nil && s.claimsOpen < maxClaims && q.open < s.perTable
 }
-
-// ---- when a head start began
 
 // sighting says that the server's WAL had got to insert at a time: what is before
 // it had been committed by then.
@@ -171,122 +158,9 @@ func (s *headStart) horizonOf(t *outbox.Table, now time.Time) uint64 {
 	return 0
 }
 
-// ---- the way through a queue
-
-// Inserted tells the server's insert position, as read on the connection's
-// server. It decides only when a head start began.
-func (c *Core) Inserted(at outbox.LSN) { c.headStart.inserted(at, c.now) }
-
-// looksFirst says that the row has to be looked at before it is published.
-func (c *Core) looksFirst(e *entry) bool {
-	return e.state == kept && e.row.Table.Mapping.NeedsLook()
-}
-
-// enqueue puts a row behind those of its table that wait to be looked at.
-func (c *Core) enqueue(h uint32) {
-	e := &c.rows.entries[h]
-	m := &e.row.Table.Mapping
-	c.rows.fly(h, queued)
-	from := c.now // a page's row was visible by now
-	switch {
-	case e.page == nil:
-		from = c.headStart.committedBy(e.row.Commit, c.now)
-	case e.row.Aged:
-		from = time.Time{}
-	case e.page.hb == nil && m.Claim != outbox.ClaimNone:
-		from = time.Time{} // the sweeper leaves out young rows, and the claim keeps others away
-	}
-	e.due = from.Add(m.HeadStart)
-	q := c.headStart.of(e.row.Table)
-	q.queue = append(q.queue, h)
-}
-
-// requestLooks asks for the rows whose time has come: those of tables that
-// claim are locked, one claim outstanding at a time, the others are looked at.
-func (c *Core) requestLooks() {
-	for _, q := range c.headStart.queues {
-		switch {
-		case !q.claims() && !c.checking:
-			c.ready.Check = append(c.ready.Check, c.turn(q, c.cfg.PageRows)...)
-		case q.claims() && c.headStart.mayClaim(q):
-			if rows := c.turn(q, min(claimRows, c.cfg.PageRows)); len(rows) > 0 {
-				c.headStart.claiming, c.headStart.claimed, c.ready.Claim = q, rows[0], rows
-			}
-		}
-	}
-}
-
-// turn takes the next rows to be looked at.
-func (c *Core) turn(q *headStartQueue, limit int) []*outbox.Row {
-	c.resume(&q.keyQueue)
-	if q.next.After(c.now) && len(q.queue) < limit {
-		return nil
-	}
-	var rows []*outbox.Row
-	n := 0
-	for ; n < len(q.queue) && len(rows) < limit; n++ {
-		h := q.queue[n]
-		e := &c.rows.entries[h]
-		if q.waits(e.row) {
-			q.wait(h, outbox.KeyScope(e.row), c.now)
-			continue
-		}
-		if e.due.After(c.now) {
-			break
-		}
-		q.asked = append(q.asked, h)
-		rows = append(rows, e.row)
-	}
-	q.queue = q.queue[n:]
-	if len(rows) > 0 && q.table.Mapping.HeadStart > 0 {
-		q.next = c.now.Add(lookPause)
-	}
-	return rows
-}
-
 // claim is rows locked in the database by one request, until each has been
 // marked or given up.
 type claim struct{ rows int }
-
-// Claimed answers Claim: every row of it. Those that are PENDING are ours now:
-// each of them gets either a mark or an Unclaim. It may come late, after its
-// connection: then what was locked is given up.
-func (c *Core) Claimed(answers []outbox.Checked) {
-	var q *headStartQueue // nil: not the outstanding claim
-	if c.headStart.claimed == answers[0].Row {
-		q = c.headStart.claiming
-		q.asked, c.headStart.claiming, c.headStart.claimed = nil, nil, nil
-	}
-	cl := &claim{}
-	for _, a := range answers {
-		ours := a.State == outbox.CheckPending
-		switch h := a.Row.Handle; {
-		case q == nil || c.rows.entries[h].row != a.Row: // dropped meanwhile
-			if ours {
-				c.ready.Unclaim = append(c.ready.Unclaim, a.Latest())
-			}
-		default:
-			c.renew(h, &a)
-			if ours {
-				c.headStart.share(&c.rows.entries[h], cl)
-			}
-			c.checked(&q.keyQueue, h, a.State)
-			if c.rows.entries[h].state == queued { // behind one that waits
-				c.unclaim(h)
-			}
-		}
-	}
-}
-
-// ClaimRefused answers Claim: the database refuses the statement for the table.
-// Its rows are the sweeper's then.
-func (c *Core) ClaimRefused(t *outbox.Table, err error) {
-	c.parkRefused(t, err)
-	if q := c.headStart.claiming; q != nil { // else draining
-		q.queue, q.asked = append(q.asked, q.queue...), nil
-		c.headStart.claiming, c.headStart.claimed = nil, nil
-	}
-}
 
 func (s *headStart) share(e *entry, cl *claim) {
 	if cl.rows == 0 {
@@ -307,73 +181,4 @@ func (s *headStart) release(e *entry) {
 		s.of(e.row.Table).open--
 	}
 	e.claim = nil
-}
-
-// unclaim gives a row's lock up.
-func (c *Core) unclaim(h uint32) {
-	e := &c.rows.entries[h]
-	if e.claim == nil {
-		return
-	}
-	c.headStart.release(e)
-	c.ready.Unclaim = append(c.ready.Unclaim, e.row)
-}
-
-// leftUnder is the park under which a row that was to be looked at is left to
-// the sweeper, or nil. A row that the sweeper read is left when a park of its
-// has failed since, or waits.
-func (c *Core) leftUnder(e *entry) *park {
-	if e.page == nil {
-		return c.parks.discarding(e.row)
-	}
-	var found *park
-	c.parks.containing(e.row, func(p *park) bool {
-		ours := e.hb != nil && e.hb == c.hb && p.phase == keeping
-		// One that is being removed keeps new rows away, not what was queued before.
-		if !ours && p.phase != absorbed && (c.withholds(p) || p.failedAt > e.page.askedAt) {
-			found = p
-		}
-		return found == nil
-	})
-	return found
-}
-
-// leaveRead leaves a row to the sweeper, and with it what the sweeper read of
-// the park's rows, or was asked for, and is not sent yet: it comes behind this one.
-func (c *Core) leaveRead(h uint32, p *park) {
-	if c.rows.entries[h].page != nil {
-		c.generation++
-		p.failedAt, p.ready, c.headStart.overtaken = c.generation, false, true
-	}
-	c.leave(h, p)
-}
-
-// leaveParked takes the rows of new parks, and of those that failed again, from
-// the queues.
-func (c *Core) leaveParked() {
-	for c.headStart.overtaken {
-		c.headStart.overtaken = false
-		for _, q := range c.headStart.queues {
-			q.queue = slices.DeleteFunc(q.queue, c.leftBehind)
-			q.waiting = slices.DeleteFunc(q.waiting, c.leftBehind)
-			q.asked = slices.DeleteFunc(q.asked, c.leftBehind)
-		}
-	}
-}
-
-// leftBehind leaves the row if it is a park's.
-func (c *Core) leftBehind(h uint32) bool {
-	p := c.leftUnder(&c.rows.entries[h])
-	if p != nil {
-		c.leaveRead(h, p)
-	}
-	return p != nil
-}
-
-// dropHeadStart forgets what waits: the connection is over, or the process stops.
-func (c *Core) dropHeadStart() {
-	for _, q := range c.headStart.queues {
-		c.dropQueue(&q.keyQueue)
-	}
-	c.headStart.claiming, c.headStart.claimed, c.ready.Claim = nil, nil, nil
 }

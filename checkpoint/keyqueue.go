@@ -74,39 +74,3 @@ func (c *Core) dropQueue(q *keyQueue) {
 	}
 	*q = keyQueue{}
 }
-
-// renew puts the row as a look saw it in place of the one that was read before. Its key may be
-// another: its place is among the rows of that key from now on.
-func (c *Core) renew(h uint32, a *outbox.Checked) {
-	e := &c.rows.entries[h]
-	e.row = a.Latest()
-	e.row.Handle = h
-	c.rows.resized(h)
-}
-
-// checked does what the look at a row says.
-func (c *Core) checked(q *keyQueue, h uint32, a outbox.CheckState) {
-	row := c.rows.entries[h].row
-	p := c.leftUnder(&c.rows.entries[h])
-	switch {
-	case a == outbox.CheckFailed:
-		if row.Table.Mapping.OnFailed == outbox.OnFailedBlock {
-			c.block(row)
-		}
-		c.settle(h)
-	case a == outbox.CheckSettled:
-		c.settle(h)
-	case a == outbox.CheckWaits:
-		c.watch.expectAt(c.now.Add(askSoon)) // the table says until when
-		c.settle(h)
-	case p != nil:
-		c.leaveRead(h, p)
-	case a == outbox.CheckInvisible:
-		// The application's own relay begins when the commit returns, so a head start begins again.
-		q.wait(h, outbox.KeyScope(row), c.now.Add(max(invisibleWait, row.Table.Mapping.HeadStart)))
-	case a == outbox.CheckTaken, q.waits(row):
-		q.wait(h, outbox.KeyScope(row), c.now.Add(takenWait))
-	default:
-		c.publish(h)
-	}
-}

@@ -48,6 +48,3 @@ func (c *Core) Received() outbox.LSN { return c.ledger.received }
 
 // OneTransaction says that the open transaction is the first that is not settled.
 func (c *Core) OneTransaction() bool { return c.ledger.inTx && c.ledger.len() == 1 }
-
-// leave says that the database remembers the row by itself: the park need not be written.
-func (p *park) leave() { p.left, p.durable, p.written = true, true, p.version }

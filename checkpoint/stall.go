@@ -108,16 +108,6 @@ func (c *Core) unblock(s *stall) {
 	}
 }
 
-// inSinkOf says that the sink still has rows of the scope, which it will give back.
-func (c *Core) inSinkOf(s outbox.Scope) bool {
-	for e := range c.rows.flying() {
-		if e.state == inSink && s.Contains(e.row) {
-			return true
-		}
-	}
-	return false
-}
-
 // dropStalls forgets what waits: the connection is over, the WAL brings it again.
 // A stall of which the sink still has rows stays. They are to come back, and what
 // the WAL brings behind them must not pass them through a sink released too soon.

@@ -2,29 +2,9 @@ package checkpoint
 
 import (
 	"slices"
-	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
-
-// sweep is the outstanding page: what it was asked for, and when.
-type sweep struct {
-	parks   []*park
-	askedAt uint64
-	hb      *handback // nil: an ordinary sweep
-	look    bool      // its rows only tell topics
-	at      time.Time // of a look
-}
-
-// sweeps is what is asked of the sweeper.
-type sweeps struct {
-	page *sweep // outstanding
-	// lookedLast: the last page was a look. Sweeps take turns with them.
-	lookedLast bool
-	more       bool // the last page of a sweep left rows behind
-	// wholeCame is the generation in which a page of the whole stream came last.
-	wholeCame uint64
-}
 
 // requestSweep asks for the next page of the scopes whose turn it is. While a
 // hand-back is before its gate's opening, nothing is swept.
@@ -70,127 +50,10 @@ func (c *Core) due(p *park) bool {
 	return !p.nextSweep.After(c.now) && !c.withholds(p) && !c.tooManyRetrying(p) && !c.sweptByWider(p)
 }
 
-// tooManyRetrying says that so many keys of a table are parked that it is not swept:
-// those that are due go first. It bounds the number of parks.
-func (c *Core) tooManyRetrying(p *park) bool {
-	return p.Scope.Kind == outbox.ScopeTable && c.retriesTooMany(p.Scope.Table)
-}
-
-// retriesTooMany does not count keys that wait for the operator: the others would
-// wait with them. When many rows could not be marked, a sweep would only find more.
-func (c *Core) retriesTooMany(table string) bool {
-	return c.crowded(table) || c.parks.unmarked[table] > c.cfg.MaxKeys
-}
-
-func (c *Core) crowded(table string) bool {
-	return c.parks.keys[table]-c.parks.blocked[table] > c.cfg.MaxRetryingKeys
-}
-
-// hurries says that so many keys of a table wait for a retry that its other rows wait for them.
-// Then none waits for its time: their budgets end, however long the back-off, and others get room.
-// Where there is no budget, nothing would end.
-func (c *Core) hurries(table string) bool {
-	t := c.tables.byName[table]
-	return t != nil && t.Mapping.Status.MaxAttempts > 0 && c.crowded(table)
-}
-
-// hurry ends the back-off of a table's keys when it begins to hurry. Keys that fail meanwhile get
-// none, see nextTry.
-func (c *Core) hurry() {
-	for _, p := range c.parks.awake {
-		if p.Scope.Kind != outbox.ScopeTable || p.hurried == c.hurries(p.Scope.Table) {
-			continue
-		}
-		if p.hurried = !p.hurried; !p.hurried {
-			continue
-		}
-		for _, o := range c.parks.list {
-			if o.Scope.Kind >= outbox.ScopeKey && o.Scope.Table == p.Scope.Table && o.Cause == outbox.CauseRowError && o.Next.After(c.now) {
-				c.parks.tryAt(o, c.now)
-			}
-		}
-		return // awake is another list now
-	}
-}
-
 // sweptByWider says that a wider park's sweep includes this one's rows, or
 // that a wider park forbids sweeping them.
 func (c *Core) sweptByWider(p *park) bool {
 	return slices.ContainsFunc(c.parks.wider(p), func(o *park) bool { return !c.retriesTooMany(p.Scope.Table) || c.blocksSweep(o) })
-}
-
-func (c *Core) ask(parks []*park, hb *handback) {
-	c.generation++
-	c.sweeps.lookedLast = false
-	c.sweeps.page = &sweep{parks: parks, askedAt: c.generation, hb: hb}
-	for _, p := range parks {
-		p.lastSweep = c.generation
-	}
-	c.ready.Sweep = &outbox.SweepRequest{
-		Parts:       c.parts(parks),
-		Limit:       c.pageRows(hb),
-		MaxBytes:    c.cfg.MaxBytes,
-		ForHandback: hb != nil,
-		WriteWAL:    hb != nil,
-	}
-}
-
-// parts spreads the parks over the tables, which take turns at being first.
-func (c *Core) parts(parks []*park) []outbox.SweepPart {
-	var parts []outbox.SweepPart
-	exclude := c.excluded(parks)
-	ids := c.rows.ids()
-	if p := parks[0]; p.knownTopics != nil {
-		part := c.unknownPart(p, c.tables.byName[p.Scope.Table])
-		part.Exclude, part.ExcludeIDs = append(part.Exclude, exclude...), ids[part.Table]
-		if slices.Contains(exclude, outbox.TableScope(part.Table)) {
-			return nil
-		}
-		return []outbox.SweepPart{part}
-	}
-	for i := range c.cfg.Tables {
-		t := c.cfg.Tables[(i+int(c.generation))%len(c.cfg.Tables)]
-		part := outbox.SweepPart{Table: t, Exclude: exclude, ExcludeIDs: ids[t], Known: c.knownTopicsOf(t), Horizon: c.headStart.horizonOf(t, c.now)}
-		for _, p := range parks {
-			if p.Scope.Table == "" || p.Scope.Table == t.String() {
-				part.Include = append(part.Include, p.Scope)
-			}
-		}
-		if len(part.Include) > 0 && !slices.Contains(exclude, outbox.TableScope(t)) {
-			parts = append(parts, part)
-		}
-	}
-	return parts
-}
-
-// excluded are the scopes of which nothing may be published now. A hand-back
-// leaves out everything that stays parked, and nothing else: what it does not
-// see would be left to nobody. A page of keys selects by key, so parks of other keys
-// need no exclusion.
-func (c *Core) excluded(wanted []*park) []outbox.Scope {
-	var scopes []outbox.Scope
-	for _, p := range c.parks.list {
-		if p.Scope.Kind == outbox.ScopeKey && wanted[0].Scope.Kind >= outbox.ScopeKey {
-			continue
-		}
-		tooMany := wanted[0].Scope.Kind < outbox.ScopeKey && c.tooManyRetrying(p)
-		if p.knownTopics == nil && !slices.Contains(wanted, p) && (c.blocksSweep(p) || wanted[0].phase == keeping || tooMany || c.refusedSince(p, wanted[0])) {
-			scopes = append(scopes, p.Scope)
-		}
-	}
-	for name := range c.clusters() {
-		if wanted[0].phase != keeping && c.unusable(name) && !slices.Contains(scopes, outbox.ClusterScope(name)) {
-			scopes = append(scopes, outbox.ClusterScope(name))
-		}
-	}
-	return scopes
-}
-
-// refusedSince says that the table refused a statement after the last page of the whole
-// stream. However short its back-off is, the next one is without it: a page comes
-// whole or not at all, so tables that refuse in turn would let none come.
-func (c *Core) refusedSince(p, wanted *park) bool {
-	return wanted.Scope.Kind == outbox.ScopeStream && p.refusedAt > c.sweeps.wholeCame
 }
 
 // Swept answers Sweep.
@@ -250,39 +113,6 @@ func (c *Core) absorbSwept(s *sweep) {
 	}
 }
 
-// publishSwept publishes what the sweeper read, as far as it is still its to publish.
-func (c *Core) publishSwept(rows []*outbox.Row, s *sweep) {
-	for _, r := range rows {
-		if !c.mayPublish(r, s) {
-			continue
-		}
-		h := c.rows.add(r, noTx)
-		c.rows.entries[h].page = s
-		if s.hb != nil {
-			s.hb.await(&c.rows.entries[h])
-		}
-		c.publish(h)
-	}
-}
-
-// mayPublish says that the row of a page is still the sweeper's to publish: a park
-// that the page is of covers it, and none that covers it has failed since the request or
-// waits. A page of a row's park may bring another row, which got the id later: in that
-// one's key it may not be first.
-func (c *Core) mayPublish(r *outbox.Row, s *sweep) bool {
-	covered, ok := false, true
-	c.parks.containing(r, func(p *park) bool {
-		asked := slices.Contains(s.parks, p)
-		covered = covered || asked
-		ours := asked && p.phase == keeping
-		if !ours && (c.withholds(p) || p.failedAt > s.askedAt) {
-			ok = false
-		}
-		return true
-	})
-	return covered && ok
-}
-
 // SweepRefused answers Sweep: the database refuses the statement for a table
 // (missing column, missing privilege).
 func (c *Core) SweepRefused(t *outbox.Table, err error) {
@@ -292,17 +122,6 @@ func (c *Core) SweepRefused(t *outbox.Table, err error) {
 	if s != nil && s.hb != nil {
 		c.abandonHandback()
 	}
-}
-
-// parkRefused leaves a table that refuses our statements to later tries.
-func (c *Core) parkRefused(t *outbox.Table, err error) {
-	scope := outbox.TableScope(t)
-	tries := 1
-	if p := c.parks.of(scope); p != nil {
-		tries = p.tries + 1
-	}
-	p := c.park(scope, outbox.CauseWriteBack, err.Error(), c.backoff(tries))
-	p.tries, p.refusedAt = tries, c.generation
 }
 
 // Causes sorts rows that a sweep read by the cause of the park that covers them

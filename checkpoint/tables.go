@@ -25,3 +25,23 @@ func newTableSet(tables []*outbox.Table) tableSet {
 
 // carried says that the table's rows of the WAL can be published.
 func (s *tableSet) carried(table string) bool { return !s.broken[table] && !s.lacking[table] }
+
+func (c *Core) unusable(cluster string) bool {
+	_, down := c.down[cluster]
+	return down
+}
+
+// clusters are the Kafka clusters that rows of the stream can go to.
+func (c *Core) clusters() map[string]bool {
+	all := map[string]bool{}
+	for _, t := range c.cfg.Tables {
+		if m := t.Mapping.Cluster; m.Column == "" {
+			all[m.Default] = true
+		} else {
+			for _, name := range m.Known {
+				all[name] = true
+			}
+		}
+	}
+	return all
+}

@@ -42,11 +42,6 @@ func (s *topicSet) tookRecord(r *outbox.Row) {
 // lists says that brokers have the row's topic.
 func (s *topicSet) lists(r *outbox.Row) bool { return s.listed[r.Cluster][r.Topic] }
 
-// takes says that the row belongs to the park's scope.
-func (p *park) takes(r *outbox.Row) bool {
-	return !p.knownTopics[outbox.TopicScope(r.Cluster, r.Topic)] && p.Scope.Contains(r)
-}
-
 // parkTopic parks a topic that the sink blocked, or renews its backoff.
 func (c *Core) parkTopic(o outbox.Outcome) {
 	p := c.parks.of(o.Scope)

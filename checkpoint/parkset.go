@@ -78,22 +78,6 @@ func scopeOf(r *outbox.Row, kind outbox.ScopeKind) (outbox.Scope, bool) {
 	return outbox.Scope{}, false
 }
 
-// ofAnother says that the park of a row is not this row's, which got the id later.
-func (p *park) ofAnother(r *outbox.Row) bool {
-	switch {
-	case p.Scope.Kind != outbox.ScopeRow:
-		return false
-	case p.Unmarked():
-		return !same(p.created, r.CreatedAt) && !slices.ContainsFunc(p.alsoLeft, func(created int64) bool { return same(created, r.CreatedAt) })
-	}
-	return r.Key != nil
-}
-
-// same says whether two rows with one id are one, as far as is known.
-func same(created, other int64) bool {
-	return created == other || created == 0 || other == 0
-}
-
 // discarding is the park under which the WAL's row is discarded, or nil. A
 // durable one is preferred: under it the row is settled at once.
 func (s *parkSet) discarding(r *outbox.Row) *park {

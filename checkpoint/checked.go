@@ -1,0 +1,121 @@
+package checkpoint
+
+import "github.com/outbox-cdc/outbox-cdc/internal/outbox"
+
+// Checked answers Check, every row of it, read in one snapshot.
+func (c *Core) Checked(answers []outbox.Checked) {
+	c.checking = false
+	g := c.gate
+	if g != nil {
+		g.asked = nil
+	}
+	for _, s := range c.headStart.queues {
+		if !s.claims() {
+			s.asked = nil
+		}
+	}
+	for _, a := range answers {
+		h := a.Row.Handle
+		switch e := &c.rows.entries[h]; {
+		case h == 0:
+			c.checkedBlocked(a)
+		case e.row != a.Row: // dropped meanwhile
+		case e.state == queued:
+			c.renew(h, &a)
+			c.checked(&c.headStart.of(a.Row.Table).keyQueue, h, a.State)
+		default:
+			c.checked(&g.keyQueue, h, a.State)
+		}
+	}
+}
+
+// CheckRefused answers Check: the database refuses the statement for a table.
+// Its rows are the sweeper's then; the others are asked for again.
+func (c *Core) CheckRefused(t *outbox.Table, err error) {
+	c.checking = false
+	c.parkRefused(t, err)
+	if g := c.gate; g != nil {
+		g.queue, g.asked = append(g.asked, g.queue...), nil
+	}
+	for _, s := range c.headStart.queues {
+		if !s.claims() {
+			s.queue, s.asked = append(s.asked, s.queue...), nil
+		}
+	}
+}
+
+// Claimed answers Claim: every row of it. Those that are PENDING are ours now:
+// each of them gets either a mark or an Unclaim. It may come late, after its
+// connection: then what was locked is given up.
+func (c *Core) Claimed(answers []outbox.Checked) {
+	var q *headStartQueue // nil: not the outstanding claim
+	if c.headStart.claimed == answers[0].Row {
+		q = c.headStart.claiming
+		q.asked, c.headStart.claiming, c.headStart.claimed = nil, nil, nil
+	}
+	cl := &claim{}
+	for _, a := range answers {
+		ours := a.State == outbox.CheckPending
+		switch h := a.Row.Handle; {
+		case q == nil || c.rows.entries[h].row != a.Row: // dropped meanwhile
+			if ours {
+				c.ready.Unclaim = append(c.ready.Unclaim, a.Latest())
+			}
+		default:
+			c.renew(h, &a)
+			if ours {
+				c.headStart.share(&c.rows.entries[h], cl)
+			}
+			c.checked(&q.keyQueue, h, a.State)
+			if c.rows.entries[h].state == queued { // behind one that waits
+				c.unclaim(h)
+			}
+		}
+	}
+}
+
+// ClaimRefused answers Claim: the database refuses the statement for the table.
+// Its rows are the sweeper's then.
+func (c *Core) ClaimRefused(t *outbox.Table, err error) {
+	c.parkRefused(t, err)
+	if q := c.headStart.claiming; q != nil { // else draining
+		q.queue, q.asked = append(q.asked, q.queue...), nil
+		c.headStart.claiming, c.headStart.claimed = nil, nil
+	}
+}
+
+// renew puts the row as a look saw it in place of the one that was read before. Its key may be
+// another: its place is among the rows of that key from now on.
+func (c *Core) renew(h uint32, a *outbox.Checked) {
+	e := &c.rows.entries[h]
+	e.row = a.Latest()
+	e.row.Handle = h
+	c.rows.resized(h)
+}
+
+// checked does what the look at a row says.
+func (c *Core) checked(q *keyQueue, h uint32, a outbox.CheckState) {
+	row := c.rows.entries[h].row
+	p := c.leftUnder(&c.rows.entries[h])
+	switch {
+	case a == outbox.CheckFailed:
+		if row.Table.Mapping.OnFailed == outbox.OnFailedBlock {
+			c.block(row)
+		}
+		c.settle(h)
+	case a == outbox.CheckSettled:
+		c.settle(h)
+	case a == outbox.CheckWaits:
+		c.watch.expectAt(c.now.Add(askSoon)) // the table says until when
+		c.settle(h)
+	case p != nil:
+		c.leaveRead(h, p)
+	case a == outbox.CheckInvisible:
+		// The application's own relay begins when the commit returns, so a head start begins again.
+		q.wait(h, outbox.KeyScope(row), c.now.Add(max(invisibleWait, row.Table.Mapping.HeadStart)))
+	case a == outbox.CheckTaken, q.waits(row):
+		q.wait(h, outbox.KeyScope(row), c.now.Add(takenWait))
+	default:
+		c.publish(h)
+	}
+}

@@ -1,0 +1,177 @@
+package checkpoint
+
+import (
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// Connected describes a replication connection on which this process leads.
+type Connected struct {
+	// Parks as read from our table after leading.
+	Parks []outbox.Park
+	// Failed are FAILED rows of tables with on_failed: block, one of every key that
+	// has one (Table, ID, Cluster, Topic and Key suffice).
+	Failed []*outbox.Row
+	// Streaming says that the slot is sound and START_REPLICATION (at 0/0) will
+	// follow or has followed. Otherwise the stream is parked for Cause and
+	// Reason; once that park is durable (see SlotMayBeMade) publication and
+	// slot are made, and Connect is called again with Streaming set.
+	Streaming bool
+	Cause     outbox.Cause
+	Reason    string
+	// Insert is the WAL insert position read after leading and, with
+	// Streaming, before START_REPLICATION: rows up to it are checked first.
+	Insert outbox.LSN
+	// Uncovered are tables whose rows do not, or not rightly, come through the
+	// WAL on this connection: they are parked and swept.
+	Uncovered []Uncovered
+	// Snapshot taken after this connection's start.
+	Snapshot outbox.Snapshot
+	// Left are published rows that are not marked yet, as read together with the
+	// journals of a stream that delivers exactly once, and told once: see Core.Left.
+	Left []*outbox.Row
+	// Paused is what an operator has paused: see Core.Pause.
+	Paused []outbox.Park
+	// Unrecovered are clusters of such a stream whose journals could not be read: what
+	// was published there is not known. They are unusable until Cluster says otherwise.
+	Unrecovered []string
+	// Published, of such a stream of tables without state, says of a row of the WAL that it
+	// was published before this connection. It says so of none that commits behind PublishedTo.
+	Published   func(*outbox.Row) bool
+	PublishedTo outbox.LSN
+}
+
+// Uncovered is a table that the publication does not cover, and why.
+type Uncovered struct {
+	Table  *outbox.Table
+	Reason string
+	// Refused says that the table is covered, but could not be read.
+	Refused bool
+}
+
+// Connect begins a replication connection (or makes one streaming, see
+// Connected). Rows still in flight from an earlier connection stay in flight.
+func (c *Core) Connect(conn Connected) {
+	c.connected, c.streaming = true, conn.Streaming
+	c.parks.changes++ // they are shown again
+	c.headStart.seen, c.headStart.horizons = nil, nil
+	c.Inserted(conn.Insert)
+	c.headStart.sight(&conn.Snapshot, c.now)
+	c.txs.begin(&conn.Snapshot)
+	c.rows.carry()
+	c.readParks(conn.Parks)
+	c.Left(conn.Left)
+	for _, name := range conn.Unrecovered {
+		c.down[name] = c.now
+		c.park(outbox.ClusterScope(name), outbox.CauseCluster, unrecovered, time.Time{})
+	}
+	c.tables.before, c.tables.passedOver = publishedBefore{conn.Published, conn.PublishedTo}, false
+	for _, r := range conn.Failed {
+		c.block(r)
+	}
+	c.parkUncovered(conn.Uncovered)
+	c.Pause(conn.Paused)
+	c.watch = watch{at: c.now.Add(c.cfg.WatchEvery)}
+	switch {
+	case c.tables.stateless:
+	case c.cfg.Shadow:
+		// A later start that is not in shadow finds the park, sweeps what the application's
+		// own relay left over, and hands back.
+		if p := c.parks.stream(); p == nil || p.Cause != outbox.CauseShadow {
+			c.park(outbox.StreamScope(), outbox.CauseShadow, "the stream is in shadow: it publishes and marks nothing", time.Time{})
+		}
+	case !conn.Streaming:
+		c.park(outbox.StreamScope(), conn.Cause, conn.Reason, time.Time{})
+	default:
+		c.gate = &gate{check: conn.Insert}
+	}
+}
+
+// parkUncovered leaves tables to the sweeper until the next connection: the WAL
+// does not carry their rows, or it is not known which of their keys are blocked.
+func (c *Core) parkUncovered(tables []Uncovered) {
+	clear(c.tables.lacking)
+	clear(c.tables.broken) // every connection describes its tables again
+	if c.tables.stateless {
+		return
+	}
+	for _, u := range tables {
+		c.tables.lacking[u.Table.String()] = true
+		cause := outbox.CausePublication
+		if u.Refused {
+			cause = outbox.CauseWriteBack
+		}
+		c.park(outbox.TableScope(u.Table), cause, u.Reason, time.Time{})
+	}
+}
+
+// readParks takes over what our table holds. What only memory knows is
+// written again. Tables without state had one before, if there are any: nothing would
+// sweep them now.
+func (c *Core) readParks(parks []outbox.Park) {
+	if c.tables.stateless {
+		return
+	}
+	held := map[outbox.Scope]bool{}
+	for _, read := range parks {
+		held[read.Scope] = true
+		if read.Scope.Table != "" && c.tables.byName[read.Scope.Table] == nil {
+			continue // a table of an earlier configuration: its park stays in our table
+		}
+		if c.parks.of(read.Scope) == nil {
+			p := c.park(read.Scope, read.Cause, read.Reason, c.nextOf(read))
+			p.Since, p.RowID, p.written = read.Since, read.RowID, p.version
+			p.recall()
+		} else if p := c.parks.of(read.Scope); p.Cause != read.Cause || p.RowID != read.RowID {
+			p.written = 0 // a failover has taken ours back
+		}
+	}
+	for _, p := range c.parks.list {
+		c.parks.wake(p)
+		// While a change is outstanding what was read may be old.
+		p.durable = p.left || held[p.Scope] && c.writing == nil
+		if !p.durable {
+			p.written = 0
+		}
+	}
+}
+
+// nextOf is when a park is tried next, by our monotonic clock. It was written by
+// a clock that may have been wrong, and ours may be set right, so it counts for no
+// more than the longest wait.
+func (c *Core) nextOf(read outbox.Park) time.Time {
+	if !read.Next.After(c.now) {
+		return time.Time{}
+	}
+	return c.now.Add(min(read.Next.Sub(c.now), max(c.cfg.BackoffMax, c.cfg.WatchEvery)))
+}
+
+// Disconnect ends the connection: the WAL's ledger, checks, kept rows, rounds
+// and hand-backs of it are void. Outstanding requests are void too: their answers
+// must not be delivered any more, and Parks must not be tried any more; a try
+// that is under way cannot take effect once the epoch was raised, after which
+// the parks are read.
+func (c *Core) Disconnect() {
+	c.connected, c.streaming = false, false
+	c.abandonHandback()
+	c.dropGate()
+	c.dropHeadStart()
+	c.dropStalls()
+	for _, p := range c.parks.list {
+		c.parks.takeHolds(p)
+		p.ready = false
+		if p.phase == absorbed {
+			p.phase, p.written = sweeping, 0
+		}
+	}
+	c.writing = nil
+	c.sweeps.page, c.checking = nil, false
+	c.dropSought()
+	for e := range c.rows.flying() {
+		e.tx = noTx
+	}
+	c.ledger.reset()
+	c.ready.Check, c.ready.Sweep, c.ready.Watch, c.ready.Rewatch = nil, nil, nil, nil
+	c.ready.Failed, c.ready.Parks = false, nil
+}

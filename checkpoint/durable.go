@@ -1,0 +1,98 @@
+package checkpoint
+
+import (
+	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// writing is the outstanding change of our table.
+type writing struct {
+	puts     []put
+	removals []*park
+	hb       *handback // whose removals are among them, or nil
+}
+
+type put struct {
+	p       *park
+	version int
+}
+
+// writeParks asks for the changes of our table, one transaction at a time. New
+// parks go into the same transaction as removals: a park that replaces another
+// is durable when the other goes.
+func (c *Core) writeParks() {
+	if c.writing != nil {
+		return
+	}
+	w := &writing{}
+	change := &outbox.ParkChange{}
+	if c.hb != nil && c.hb.step == hbRemoving {
+		w.hb = c.hb
+		w.removals = append(w.removals, c.hb.parks...)
+	}
+	for _, p := range c.parks.awake {
+		if p.phase == absorbed {
+			w.removals = append(w.removals, p)
+		}
+	}
+	for _, p := range c.parks.awake {
+		if p.dirty() && !slices.Contains(w.removals, p) {
+			w.puts = append(w.puts, put{p, p.version})
+			change.Put = append(change.Put, p.Park)
+		}
+	}
+	for _, p := range w.removals {
+		change.Delete = append(change.Delete, p.Scope)
+		p.durable = false
+	}
+	if len(change.Put)+len(change.Delete) > 0 {
+		c.writing = w
+		c.ready.Parks = change
+	}
+}
+
+// ParksWritten answers Parks.
+func (c *Core) ParksWritten(r outbox.ParkResult) {
+	w := c.writing
+	c.writing = nil
+	if w == nil {
+		return
+	}
+	if r == outbox.ParksUnknown {
+		return // the change may have been made or not: removed parks are not durable, and it is asked for again
+	}
+	for _, put := range w.puts {
+		c.parks.wake(put.p) // a row left by its tally may sleep in a later version
+		put.p.written = put.version
+		c.nowDurable(put.p)
+	}
+	for _, p := range w.removals {
+		if p.phase == absorbed { // others go with the hand-back, or have failed again
+			c.unpark(p)
+		}
+	}
+	if w.hb == nil || w.hb != c.hb {
+		return
+	}
+	for _, p := range w.hb.parks {
+		c.unpark(p)
+	}
+	if c.gate != nil { // else draining; what was kept goes on, up to B after a look
+		c.gate.keeping, c.gate.check = false, w.hb.insert
+	}
+	c.hb = nil
+}
+
+// nowDurable settles what waited for the park.
+func (c *Core) nowDurable(p *park) {
+	p.durable = true
+	c.releaseWaiting(p)
+	if !p.releasesInFlight {
+		return
+	}
+	for e := range c.rows.flying() { // they stay in flight and are marked, but hold the position no longer
+		c.ledger.release(e.tx, 1)
+		e.tx = noTx
+	}
+}

@@ -1,0 +1,81 @@
+package checkpoint
+
+import (
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// nextTry sets the key's backoff by the attempts that the database counted.
+func (c *Core) nextTry(p *park, a outbox.Marked) {
+	p.tries++
+	if a.Attempts > 0 {
+		p.tries = a.Attempts
+	}
+	p.version++
+	next := c.backoff(p.tries)
+	if a.Attempts > 0 && c.hurries(p.Scope.Table) { // it was counted, so the budget will end
+		next = c.now
+	}
+	c.parks.tryAt(p, next)
+}
+
+// troubleOver: if the row is the one that failed, it is out of the way now and
+// the rest of its key may follow. An earlier row of the key, marked only now,
+// says nothing.
+func (c *Core) troubleOver(p *park, r *outbox.Row) {
+	switch {
+	case p == nil, p.Cause == outbox.CauseBlocked, p.failedRow != "" && p.failedRow != r.ID, p.failedRow == "" && p.Next.After(c.now):
+		return
+	}
+	if p.RowID != "" { // another row of the key had failed before this one
+		c.leaveToOperator(p, p.RowID, p.created, time.Time{})
+		return
+	}
+	c.parks.tryAt(p, time.Time{})
+	p.tries, p.nextSweep = 0, time.Time{}
+	c.absorb(p)
+}
+
+// tooManyRetrying says that so many keys of a table are parked that it is not swept:
+// those that are due go first. It bounds the number of parks.
+func (c *Core) tooManyRetrying(p *park) bool {
+	return p.Scope.Kind == outbox.ScopeTable && c.retriesTooMany(p.Scope.Table)
+}
+
+// retriesTooMany does not count keys that wait for the operator: the others would
+// wait with them. When many rows could not be marked, a sweep would only find more.
+func (c *Core) retriesTooMany(table string) bool {
+	return c.crowded(table) || c.parks.unmarked[table] > c.cfg.MaxKeys
+}
+
+func (c *Core) crowded(table string) bool {
+	return c.parks.keys[table]-c.parks.blocked[table] > c.cfg.MaxRetryingKeys
+}
+
+// hurries says that so many keys of a table wait for a retry that its other rows wait for them.
+// Then none waits for its time: their budgets end, however long the back-off, and others get room.
+// Where there is no budget, nothing would end.
+func (c *Core) hurries(table string) bool {
+	t := c.tables.byName[table]
+	return t != nil && t.Mapping.Status.MaxAttempts > 0 && c.crowded(table)
+}
+
+// hurry ends the back-off of a table's keys when it begins to hurry. Keys that fail meanwhile get
+// none, see nextTry.
+func (c *Core) hurry() {
+	for _, p := range c.parks.awake {
+		if p.Scope.Kind != outbox.ScopeTable || p.hurried == c.hurries(p.Scope.Table) {
+			continue
+		}
+		if p.hurried = !p.hurried; !p.hurried {
+			continue
+		}
+		for _, o := range c.parks.list {
+			if o.Scope.Kind >= outbox.ScopeKey && o.Scope.Table == p.Scope.Table && o.Cause == outbox.CauseRowError && o.Next.After(c.now) {
+				c.parks.tryAt(o, c.now)
+			}
+		}
+		return // awake is another list now
+	}
+}

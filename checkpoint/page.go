@@ -1,0 +1,134 @@
+package checkpoint
+
+import (
+	"slices"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// sweep is the outstanding page: what it was asked for, and when.
+type sweep struct {
+	parks   []*park
+	askedAt uint64
+	hb      *handback // nil: an ordinary sweep
+	look    bool      // its rows only tell topics
+	at      time.Time // of a look
+}
+
+// sweeps is what is asked of the sweeper.
+type sweeps struct {
+	page *sweep // outstanding
+	// lookedLast: the last page was a look. Sweeps take turns with them.
+	lookedLast bool
+	more       bool // the last page of a sweep left rows behind
+	// wholeCame is the generation in which a page of the whole stream came last.
+	wholeCame uint64
+}
+
+func (c *Core) ask(parks []*park, hb *handback) {
+	c.generation++
+	c.sweeps.lookedLast = false
+	c.sweeps.page = &sweep{parks: parks, askedAt: c.generation, hb: hb}
+	for _, p := range parks {
+		p.lastSweep = c.generation
+	}
+	c.ready.Sweep = &outbox.SweepRequest{
+		Parts:       c.parts(parks),
+		Limit:       c.pageRows(hb),
+		MaxBytes:    c.cfg.MaxBytes,
+		ForHandback: hb != nil,
+		WriteWAL:    hb != nil,
+	}
+}
+
+// parts spreads the parks over the tables, which take turns at being first.
+func (c *Core) parts(parks []*park) []outbox.SweepPart {
+	var parts []outbox.SweepPart
+	exclude := c.excluded(parks)
+	ids := c.rows.ids()
+	if p := parks[0]; p.knownTopics != nil {
+		part := c.unknownPart(p, c.tables.byName[p.Scope.Table])
+		part.Exclude, part.ExcludeIDs = append(part.Exclude, exclude...), ids[part.Table]
+		if slices.Contains(exclude, outbox.TableScope(part.Table)) {
+			return nil
+		}
+		return []outbox.SweepPart{part}
+	}
+	for i := range c.cfg.Tables {
+		t := c.cfg.Tables[(i+int(c.generation))%len(c.cfg.Tables)]
+		part := outbox.SweepPart{Table: t, Exclude: exclude, ExcludeIDs: ids[t], Known: c.knownTopicsOf(t), Horizon: c.headStart.horizonOf(t, c.now)}
+		for _, p := range parks {
+			if p.Scope.Table == "" || p.Scope.Table == t.String() {
+				part.Include = append(part.Include, p.Scope)
+			}
+		}
+		if len(part.Include) > 0 && !slices.Contains(exclude, outbox.TableScope(t)) {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+// excluded are the scopes of which nothing may be published now. A hand-back
+// leaves out everything that stays parked, and nothing else: what it does not
+// see would be left to nobody. A page of keys selects by key, so parks of other keys
+// need no exclusion.
+func (c *Core) excluded(wanted []*park) []outbox.Scope {
+	var scopes []outbox.Scope
+	for _, p := range c.parks.list {
+		if p.Scope.Kind == outbox.ScopeKey && wanted[0].Scope.Kind >= outbox.ScopeKey {
+			continue
+		}
+		tooMany := wanted[0].Scope.Kind < outbox.ScopeKey && c.tooManyRetrying(p)
+		if p.knownTopics == nil && !slices.Contains(wanted, p) && (c.blocksSweep(p) || wanted[0].phase == keeping || tooMany || c.refusedSince(p, wanted[0])) {
+			scopes = append(scopes, p.Scope)
+		}
+	}
+	for name := range c.clusters() {
+		if wanted[0].phase != keeping && c.unusable(name) && !slices.Contains(scopes, outbox.ClusterScope(name)) {
+			scopes = append(scopes, outbox.ClusterScope(name))
+		}
+	}
+	return scopes
+}
+
+// refusedSince says that the table refused a statement after the last page of the whole
+// stream. However short its back-off is, the next one is without it: a page comes
+// whole or not at all, so tables that refuse in turn would let none come.
+func (c *Core) refusedSince(p, wanted *park) bool {
+	return wanted.Scope.Kind == outbox.ScopeStream && p.refusedAt > c.sweeps.wholeCame
+}
+
+// publishSwept publishes what the sweeper read, as far as it is still its to publish.
+func (c *Core) publishSwept(rows []*outbox.Row, s *sweep) {
+	for _, r := range rows {
+		if !c.mayPublish(r, s) {
+			continue
+		}
+		h := c.rows.add(r, noTx)
+		c.rows.entries[h].page = s
+		if s.hb != nil {
+			c.rows.entries[h].awaitedBy(s.hb)
+		}
+		c.publish(h)
+	}
+}
+
+// mayPublish says that the row of a page is still the sweeper's to publish: a park
+// that the page is of covers it, and none that covers it has failed since the request or
+// waits. A page of a row's park may bring another row, which got the id later: in that
+// one's key it may not be first.
+func (c *Core) mayPublish(r *outbox.Row, s *sweep) bool {
+	covered, ok := false, true
+	c.parks.containing(r, func(p *park) bool {
+		asked := slices.Contains(s.parks, p)
+		covered = covered || asked
+		ours := asked && p.phase == keeping
+		if !ours && (c.withholds(p) || p.failedAt > s.askedAt) {
+			ok = false
+		}
+		return true
+	})
+	return covered && ok
+}

@@ -1,0 +1,69 @@
+package checkpoint
+
+import (
+	"strings"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// publish hands a row in memory to the sink, or charges it when it cannot
+// become a record. A row that has to be looked at first waits in its queue.
+func (c *Core) publish(h uint32) {
+	e := &c.rows.entries[h]
+	switch {
+	case c.looksFirst(e):
+		c.enqueue(h)
+		return
+	case e.row.Err != nil:
+		c.failInTurn(h)
+		return
+	}
+	c.rows.fly(h, inSink)
+	if n := len(c.ready.Commands); n > 0 && c.ready.Commands[n-1].Publish != nil {
+		c.ready.Commands[n-1].Publish = append(c.ready.Commands[n-1].Publish, e.row)
+	} else {
+		c.ready.Commands = append(c.ready.Commands, outbox.Command{Publish: []*outbox.Row{e.row}})
+	}
+}
+
+// failInTurn charges a row that cannot become a record, but not before the
+// earlier rows of its key are answered: should one of them fail as well, the key
+// would wait for two.
+func (c *Core) failInTurn(h uint32) {
+	e := &c.rows.entries[h]
+	if p := c.unknownTopicsPark(e.row); p != nil {
+		c.leave(h, p)
+		return
+	}
+	key := outbox.KeyScope(e.row)
+	if c.tables.stateless || !c.inSinkOf(key) {
+		c.fail(h, e.row.Err)
+		return
+	}
+	p := c.park(key, outbox.CauseRowError, e.row.Err.Error(), time.Time{})
+	c.awaitAnswers(p)
+	c.leave(h, p)
+}
+
+// fail charges a row one attempt and parks its key: the row and the key's later
+// ones are the sweeper's from here on.
+func (c *Core) fail(h uint32, err error) {
+	e := &c.rows.entries[h]
+	if c.tables.stateless {
+		c.stall(outbox.KeyScope(e.row), h, err)
+		return
+	}
+	e.reason = err.Error()
+	p := c.park(outbox.KeyScope(e.row), outbox.CauseRowError, e.reason, c.now.Add(c.cfg.BackoffMin))
+	p.failedRow = strings.Clone(e.row.ID)
+	c.awaitAnswers(p)
+	c.rows.fly(h, attempt)
+	if e.awaits == nil { // until the attempt is counted nobody passes the row
+		e.awaits = p
+		p.awaiting++
+	}
+	c.settleUnder(e.tx, p)
+	e.tx = noTx
+	c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkAttempt, Reason: e.reason, Uncharged: e.uncharged})
+}
