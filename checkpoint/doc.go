@@ -1,9 +1,205 @@
 // Package checkpoint decides, for one stream, what may be published, marked,
 // parked, swept and confirmed. It is pure: no I/O, no clock, no goroutine, no
-// randomness. The pipeline's driver goroutine feeds it what happened (the WAL,
-// outcomes, answers, time) and carries out what Take returns; nobody else
-// calls it. docs/internals/design.md states the rules, and the simulation in this
-// package checks them.
+// randomness. docs/internals/design.md explains why; the simulation in this package
+// checks it. Core is not safe for concurrent use.
 //
-// Core is not safe for concurrent use.
+// # The loop
+//
+// One goroutine, the pipeline's driver, feeds a Core with what happened and carries
+// out what Take returns. This is all that it owes the Core:
+//
+//	for {
+//		core.Tick(now)
+//		carryOut(core.Take())         // see Ready: each request gets one answer
+//		confirm(core.Confirm())       // the position that the slot may be told
+//		allowSlot(core.SlotMayBeMade())
+//		if core.Drained() {
+//			return                    // after Drain: all that was sent is marked
+//		}
+//		if core.Reading() {
+//			wal = batches             // else the WAL is not read
+//		}
+//		select {
+//		case <-stop:                  // Drain
+//		case e := <-connection:       // Connect, Disconnect
+//		case b := <-wal:              // Begin, Rows, Commit, Keepalive, TableBroken ...
+//		case o := <-outcomes:         // Outcome
+//		case s := <-clusters:         // Cluster, Topics
+//		case m := <-marked:           // Marked
+//		case a := <-answers:          // Checked, Claimed, Swept, Watched, ParksWritten ...
+//		case <-at(core.NextTick()):
+//		}
+//	}
+//
+// Before each input the driver calls Tick, too: an input happens at the last time told.
+// What Disconnect made void is not answered any more (see Ready.Claim for the exception).
+//
+// # Inputs, and what may come out
+//
+// Take returns what an input led to, and what has become due by time alone.
+//
+//	input                          may lead to
+//	Connect                        Check of rows up to the insert position, Parks, Sweep
+//	Disconnect                     Unclaim; outstanding requests are void
+//	Begin, Rows, Commit            Publish; Check or Claim first where rows are looked at
+//	Keepalive                      Confirm goes on
+//	TableBroken, Passed            Parks
+//	Outcome, delivered             Marks (MarkSent); without state in the table Confirm goes on
+//	Outcome, refused               Marks (MarkAttempt), Parks, Release
+//	Outcome, withdrawn             Parks, Release
+//	Cluster                        Parks and Withdraw, once others wait for its rows
+//	Topics                         Sweep of topics that exist now
+//	Marked                         Confirm goes on; Marks once more, Parks
+//	Checked, Claimed               Publish; Unclaim
+//	Swept                          Publish; the next Sweep, or a hand-back's Parks
+//	Watched                        Rewatch
+//	Rewatched                      Parks of the keys that the stream missed
+//	FailedRows                     Parks of blocked keys: another row, or none
+//	CheckRefused, ClaimRefused,
+//	SweepRefused, WatchRefused,
+//	FailedRefused                  Parks: the table's
+//	ParksWritten                   Confirm goes on; what a hand-back kept: Check, Publish
+//	Pause, Retained                Parks and Withdraw
+//	Left                           Marks of what was published before
+//	Pace                           less Publish
+//	Drain                          Withdraw; Drained once nothing is in flight
+//
+// # Files
+//
+// Calls run down this list (a test in test/arch holds it). Two run up: a refused row of a table
+// without state goes to its stall, which publishes it again; parking a scope ends its hand-back.
+//
+//	core         the loop's side: time, Take, reading, stopping
+//	connect      a connection begins and ends
+//	wal          the WAL's transactions and rows
+//	checked      answers of looks and claims
+//	outcome      the sink's answers
+//	marked       answers to marks
+//	once         what exactly-once delivery knows of before
+//	clusters     a cluster that is unusable
+//	pause        what an operator has paused
+//	watch        the search for rows that the stream missed
+//	sweep        whose turn it is to be swept, and what a page tells
+//	handback     a parked scope returns to the stream
+//	page         one page: what it asks for, what of it is published
+//	gate         rows kept back during a hand-back and at a start
+//	stall        rows of tables without state that wait in memory
+//	publish      a row goes to the sink, or is charged
+//	looks        rows that are looked at before they are published
+//	keyqueue     rows that wait, in order per key
+//	unmarked     published rows whose marks are refused
+//	keys         when a key is tried again
+//	blocked      keys that wait for the operator
+//	topics       topics that cannot be used
+//	durable      parks are written and removed
+//	parking      a scope is parked
+//	memory       a row leaves memory
+//	pace         how fast rows come
+//	tables       the stream's tables and clusters
+//	parkset      what is parked
+//	sleep        parks that only wait for their time
+//	park         one park
+//	headstart    when a head start began; claims
+//	rows         rows in memory
+//	unended      transactions that a hand-back has to see
+//	ledger       transactions that are not settled
+//	ready        what Take returns
+//	config       bounds
+//
+// # Rules
+//
+// Each is shown to be needed: test/mutants/rules.go says how it is taken out, and then an
+// invariant breaks in the simulation, or its scenario test fails.
+//
+// Parks:
+//   - parkDurable: The confirmed position passes a row of a parked scope only after the park was
+//     committed.
+//   - slotAfterPark: A slot is made only after the stream's park is durable.
+//   - narrowing: A park that replaces another (the stream's goes, a key's stays) is committed in
+//     the transaction that removes it, or before.
+//   - rewriteUnknown: A removal whose outcome is unknown is written again before anything more
+//     is confirmed.
+//   - tableHolds: Nothing is confirmed past the point from which a table's rows cannot be read
+//     before the table's park is durable.
+//   - knownParks: A topic that is found to exist while its table's unknown topics are parked has
+//     a park of its own until its rows were swept.
+//   - pausedWaits: Nothing is published of what an operator has paused.
+//   - pausedStays: Another reason to park it does not end a pause.
+//   - rowsAlone: A row whose mark is refused by itself is parked by itself, not with its table.
+//   - sameRow: A row with the id of another one, created at another time, is not taken for it.
+//
+// Keys:
+//   - keyBackoff: While a row of a key waits for its next try, its later rows are not due
+//     either.
+//   - backoffHolds: A key is not handed back while it waits for its next try.
+//   - failureWithdraws: A failure takes the key's later rows out of what was read and is not
+//     published yet; rows that are given back are left to the sweeper.
+//   - chargeRefusedOnly: Only a row that was refused is charged an attempt, not one that is
+//     given back for its topic.
+//   - blockStays: A key that waits for the operator goes on waiting when another row of it
+//     fails.
+//   - blockAsks: When the FAILED row that a blocked key remembers is FAILED no more, the key is
+//     free only if no other row of it is FAILED.
+//
+// Hand-back:
+//   - keepFromStatement: From the hand-back's statement on, rows of the scope are kept, not
+//     discarded.
+//   - repeatDiscarded: The statement is repeated until every transaction of which rows were
+//     discarded is visible in its snapshot, or has ended.
+//   - repeatInProgress: The statement is also repeated until every transaction in progress in
+//     the snapshot at the connection's start is visible in its snapshot, or has ended.
+//   - handBackMarks: The park is removed only after the rows that the statement found were
+//     published and marked.
+//   - checkKept: After a hand-back, rows up to B are looked at before they are published.
+//   - voidHandBack: A hand-back ends with its connection.
+//   - voidDiscarded: The ids of discarded transactions mean nothing after a reconnect.
+//
+// Start and reconnect:
+//   - checkAtStart: Rows up to the insert position at start are looked at before they are
+//     published.
+//   - invisibleWaits: A row that is not visible to its look yet is looked at again.
+//   - skipInFlight: Rows that this process has in flight from an earlier connection are not
+//     published again.
+//   - inFlightInLedger: Rows in flight from an earlier connection hold the new connection's
+//     position.
+//   - nextBounded: A park's next try, as it was read, is at most the longest backoff away.
+//   - dueByCommit: A row that was available at its commit, by the server's clock, is not a
+//     scheduled one.
+//
+// Sweep and watch:
+//   - excludeInFlight: Sweeps leave out the ids in flight.
+//   - watchSecondRead: Rows that the stream may have missed are read a second time.
+//   - watchWaits: Before the second read, everything up to L is settled.
+//   - watchNotParkedFirst: Parked rows are no candidates of the first read.
+//   - watchNotParkedSecond: Parked rows are no candidates of the second read either, when they
+//     were parked in between.
+//   - watchAbandoned: A reconnect abandons the round.
+//   - watchPauses: A round that found nothing is not repeated at once because a scheduled row is
+//     due by our clock alone.
+//
+// Together with an application's own relay:
+//   - looksFirst: Rows of a table with a head start, claims or a headers table, or whose rows
+//     change, are looked at before they are published.
+//   - asSeen: A row that was looked at is published as the look saw it.
+//   - notDueWaits: A row that a look finds not due is left to the watch.
+//   - headStart: Rows of such a table are looked at only after their head start.
+//   - horizonAges: Of a page, only a row that was there a head start ago needs no head start any
+//     more.
+//   - headStartAgain: The head start of a row that is not visible yet begins again with the look
+//     that says so.
+//   - parkTakesQueued: A park takes its rows out of the head-start queue at once.
+//   - queuedInFlight: Rows of the head-start queue are in flight.
+//   - queuedAwaited: A hand-back awaits the rows of the head-start queue, too.
+//   - unclaims: Rows that were claimed and are left to others have their locks given up.
+//   - askSoon: When a row passes of which the WAL does not show when it is due, the watch asks
+//     soon.
+//   - claimOutage: Where rows are claimed, an unusable cluster is parked at once.
+//   - oldOutage: Where rows change, a cluster that stays unusable is parked.
+//
+// Marks, confirming, memory, stopping:
+//   - markAfterAck: A row is marked SENT only after it was delivered.
+//   - confirmAfterMark: A row is settled only after its mark was answered.
+//   - keepaliveIdle: A keepalive is confirmed only when nothing received is unsettled.
+//   - boundedMemory: With memory full the WAL is not read, and a hand-back gives up.
+//   - drainAwaits: A clean stop awaits and marks what was sent.
 package checkpoint

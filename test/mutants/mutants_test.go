@@ -82,7 +82,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// Each rule says what it is, its change finds its place in the source, and its scenario is a test.
+// The package's documentation says each rule and no other, its change finds its place in the source, and its scenario is a test.
 func TestRulesHaveTheirPlaces(t *testing.T) {
 	scenarios := ""
 	for _, path := range []string{"scenario_test.go", "scenario_headstart_test.go", "scenario_pause_test.go"} {
@@ -92,10 +92,15 @@ func TestRulesHaveTheirPlaces(t *testing.T) {
 		}
 		scenarios += string(text)
 	}
+	says, err := sentences("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, r := range rules {
-		if r.says == "" {
-			t.Errorf("rule %s: what does it say?", r.name)
+		if says[r.name] == "" {
+			t.Errorf("rule %s: what does it say? checkpoint/doc.go does not", r.name)
 		}
+		delete(says, r.name)
 		if _, err := r.changed("../.."); err != nil {
 			t.Error(err)
 		}
@@ -107,6 +112,9 @@ func TestRulesHaveTheirPlaces(t *testing.T) {
 		if r.scenario == "" && r.unseen != "" {
 			t.Errorf("rule %s: neither the simulation nor a scenario shows it", r.name)
 		}
+	}
+	for name := range says {
+		t.Errorf("checkpoint/doc.go says %s, which nothing shows to be needed", name)
 	}
 }
 
