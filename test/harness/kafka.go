@@ -121,7 +121,7 @@ func haveKafka(t testing.TB) bool {
 		loud("no real Apache Kafka: " + EnvKafka + "=fake, these tests run against kfake or are skipped")
 		return false
 	}
-	_, err := kafkaJars()
+	_, err := theKafka()
 	if err == nil {
 		return true
 	}
@@ -140,6 +140,8 @@ type Node struct {
 	advertise map[string]int // where it differs
 	props     string
 	jars      string
+	ready     string   // see makeReady; or empty
+	flags     []string // of Java
 	main      []string // class and arguments of what is no broker
 	optimized bool
 
@@ -161,7 +163,7 @@ func startCluster(t testing.TB, o KafkaOptions) (*Cluster, error) {
 }
 
 func tryCluster(dir string, o KafkaOptions) (_ *Cluster, err error) {
-	jars, err := kafkaJars()
+	home, err := theKafka()
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +174,7 @@ func tryCluster(dir string, o KafkaOptions) (_ *Cluster, err error) {
 		}
 	}()
 	for id := 1; id <= max(1, o.Brokers); id++ {
-		n, err := newNode(c, id, jars, o)
+		n, err := newNode(c, id, home.jars, home.ready, o)
 		if err != nil {
 			return nil, err
 		}
@@ -203,8 +205,8 @@ func tryCluster(dir string, o KafkaOptions) (_ *Cluster, err error) {
 	return c, nil
 }
 
-func newNode(c *Cluster, id int, jars string, o KafkaOptions) (*Node, error) {
-	n := &Node{id: id, jars: jars, optimized: o.Optimized, dir: filepath.Join(c.dir, fmt.Sprintf("%d", id)), ports: map[string]int{}, advertise: map[string]int{}}
+func newNode(c *Cluster, id int, jars, ready string, o KafkaOptions) (*Node, error) {
+	n := &Node{id: id, jars: jars, ready: ready, flags: keptClasses(ready), optimized: o.Optimized, dir: filepath.Join(c.dir, fmt.Sprintf("%d", id)), ports: map[string]int{}, advertise: map[string]int{}}
 	names := []string{plainListener, controlListener}
 	if o.Proxied {
 		names = append(names, proxiedListener)
@@ -263,7 +265,7 @@ func (n *Node) configure(c *Cluster, o KafkaOptions) error {
 		"listener.security.protocol.map":                   strings.Join(protocols, ","),
 		"controller.listener.names":                        controlListener,
 		"inter.broker.listener.name":                       plainListener,
-		"log.dirs":                                         filepath.Join(n.dir, "data"),
+		"log.dirs":                                         n.data(),
 		"auto.create.topics.enable":                        "false",
 		"default.replication.factor":                       replicas,
 		"offsets.topic.replication.factor":                 replicas,
@@ -292,8 +294,11 @@ func (n *Node) configure(c *Cluster, o KafkaOptions) error {
 	if err := os.WriteFile(n.props, []byte(strings.Join(lines, "")), 0o644); err != nil {
 		return err
 	}
-	if withZooKeeper() {
+	switch {
+	case withZooKeeper():
 		return nil
+	case n.ready != "":
+		return n.putStorage()
 	}
 	return n.format()
 }
@@ -316,12 +321,10 @@ func (n *Node) java(class string, args ...string) *exec.Cmd {
 	if n.optimized {
 		compilers = "-XX:+TieredCompilation"
 	}
-	all := append([]string{
-		"-Xmx512m", "-XX:+UseSerialGC", compilers, "-Xshare:auto",
-		"-Dlog4j2.configurationFile=file:" + filepath.Join(n.jars, "log4j2.properties"),
-		"-cp", filepath.Join(n.jars, "libs", "*"), class,
-	}, args...)
-	cmd := exec.Command("java", all...)
+	all := append(append([]string{"-Xmx512m", "-XX:+UseSerialGC", compilers, "-Xshare:auto"}, n.flags...),
+		"-Dlog4j2.configurationFile=file:"+filepath.Join(n.jars, "log4j2.properties"),
+		"-cp", filepath.Join(n.jars, "libs", "*"), class)
+	cmd := exec.Command("java", append(all, args...)...)
 	cmd.Dir = n.dir
 	return cmd
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,44 +16,56 @@ import (
 	"text/template"
 )
 
-// kafkaJars gives a folder with libs/*.jar and log4j2.properties, fetched by
-// Maven once per machine.
-var kafkaJars = sync.OnceValues(func() (string, error) {
-	if err := javaIsThere(); err != nil {
-		return "", err
+// kafkaHome is what brokers are started from.
+type kafkaHome struct {
+	jars  string // holds libs/*.jar and log4j2.properties
+	ready string // see makeReady; empty where starts are not made cheap
+}
+
+// theKafka is fetched by Maven and made ready once per machine.
+var theKafka = sync.OnceValues(func() (h kafkaHome, err error) {
+	java, err := javaIsThere()
+	if err != nil {
+		return h, err
 	}
 	dir, err := cache()
 	if err != nil {
-		return "", err
+		return h, err
 	}
-	home := filepath.Join(dir, "kafka-"+kafkaVersion())
-	unlock, err := lockFile(home + ".lock")
+	h.jars = filepath.Join(dir, "kafka-"+kafkaVersion())
+	unlock, err := lockFile(h.jars + ".lock")
 	if err != nil {
-		return "", err
+		return h, err
 	}
 	defer unlock()
-	if _, err := os.Stat(home); err == nil {
-		return home, nil
+	if _, err := os.Stat(h.jars); err != nil {
+		if err := fetchJars(h.jars); err != nil {
+			return h, err
+		}
 	}
-	return home, fetchJars(home)
+	if withZooKeeper() {
+		return h, nil
+	}
+	h.ready = filepath.Join(h.jars, fmt.Sprintf("ready-%x", crc32.ChecksumIEEE(java)))
+	return h, makeReady(h.jars, h.ready)
 })
 
 var javaVersion = regexp.MustCompile(`version "(\d+)`)
 
-// javaIsThere asks for Java 17 or later.
-func javaIsThere() error {
+// javaIsThere asks for Java 17 or later, and gives what it says of itself.
+func javaIsThere() ([]byte, error) {
 	out, err := exec.Command("java", "-version").CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("java -version: %w", err)
+		return nil, fmt.Errorf("java -version: %w", err)
 	}
 	m := javaVersion.FindSubmatch(out)
 	if m == nil {
-		return fmt.Errorf("java -version says %q", out)
+		return nil, fmt.Errorf("java -version says %q", out)
 	}
 	if major, err := strconv.Atoi(string(m[1])); err != nil || major < 17 {
-		return fmt.Errorf("java is version %s, Apache Kafka 4 needs 17", m[1])
+		return nil, fmt.Errorf("java is version %s, Apache Kafka 4 needs 17", m[1])
 	}
-	return nil
+	return out, nil
 }
 
 var pom = template.Must(template.New("pom").Parse(`<project xmlns="http://maven.apache.org/POM/4.0.0">
