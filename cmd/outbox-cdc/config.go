@@ -23,7 +23,7 @@ func validateCommand(io streams) *cobra.Command {
 		Short: "Check a configuration file",
 		Long: `Reads the file as run would, with the variables and files that it refers to, and prints every
 fault that it finds: file:line:column, the key, what was found and what to write instead.
-It connects nowhere. Secrets are never printed.
+It connects nowhere, and reads files with secrets. Secrets are never printed.
 
 --against-database also compares each table with its mapping, and lists everything in which they
 differ: columns that are missing or of another type, other words for the status, an id that is not
@@ -42,6 +42,9 @@ the end. Differences that keep rows from being delivered end it with exit code 2
 			return err
 		}
 		tellExposed(cfg, io)
+		if unreadable := cfg.UnreadableSecrets(c.Context()); len(unreadable) > 0 {
+			return unreadable
+		}
 		if o.json && !o.against {
 			return usage("--json goes with --against-database")
 		}

@@ -145,7 +145,7 @@ list, where a value has a comma).`,
 	}
 	p := &filterFlags{config: configFlag(c), limit: 1}
 	streamFlag(c, &p.stream)
-	c.Flags().StringVar(&p.table, "table", "", "the table `SCHEMA.NAME`")
+	tableFlag(c, &p.table, "the table `SCHEMA.NAME`")
 	c.Flags().BoolVar(&payload, "payload", false, "print the payload, too; on a terminal without its control characters")
 	jsonFlag(c, &p.json)
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -36,7 +36,7 @@ func addFilterFlags(c *cobra.Command, limit int, time string) *filterFlags {
 	p := &filterFlags{config: configFlag(c)}
 	f := c.Flags()
 	streamFlag(c, &p.stream)
-	f.StringVar(&p.table, "table", "", "only the table `SCHEMA.NAME`")
+	tableFlag(c, &p.table, "only the table `SCHEMA.NAME`")
 	f.StringArrayVar(&p.ids, "id", nil, "only the row of this `ID`; of several columns: A,B or [\"A\",\"B\"] (repeatable)")
 	f.StringVar(&p.topic, "topic", "", "only rows of this `TOPIC`")
 	f.StringVar(&p.key, "key", "", "only rows of this `KEY`")

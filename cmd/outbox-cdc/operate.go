@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -159,6 +160,40 @@ func printJSON(out io.Writer, v any) error {
 
 func streamFlag(c *cobra.Command, to *string) {
 	c.Flags().StringVar(to, "stream", "", "only the stream `NAME`")
+	configured(c, "stream", func(s *config.Stream) []string { return []string{s.Name} })
+}
+
+func tableFlag(c *cobra.Command, to *string, usage string) {
+	c.Flags().StringVar(to, "table", "", usage)
+	configured(c, "table", func(s *config.Stream) (names []string) {
+		for _, t := range s.OutboxTables() {
+			names = append(names, t.String())
+		}
+		return names
+	})
+}
+
+// configured completes a flag's value in the shell with what the configuration has, of the stream that is named.
+func configured(c *cobra.Command, flag string, of func(*config.Stream) []string) {
+	_ = c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, _ []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+		value := func(name string) string {
+			if f := c.Flags().Lookup(name); f != nil {
+				return f.Value.String()
+			}
+			return ""
+		}
+		cfg, err := config.Load(value("config"))
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		for _, s := range cfg.Streams {
+			if stream := value("stream"); flag == "stream" || stream == "" || stream == s.Name {
+				names = append(names, of(s)...)
+			}
+		}
+		slices.Sort(names)
+		return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+	})
 }
 
 func jsonFlag(c *cobra.Command, to *bool) {

@@ -79,7 +79,7 @@ func pausing(c *cobra.Command, io streams, done string, may func(*config.Stream,
 	var asJSON bool
 	file, logs := configFlag(c), addLogFlags(c)
 	streamFlag(c, &stream)
-	c.Flags().StringVar(&table, "table", "", "only the table `SCHEMA.NAME`")
+	tableFlag(c, &table, "only the table `SCHEMA.NAME`")
 	jsonFlag(c, &asJSON)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		log, err := logs.logger(io.err)

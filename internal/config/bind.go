@@ -34,6 +34,7 @@ type binder struct {
 	// secretFiles are files that hold secrets; literal says of paths that their
 	// secret is written out in the file itself.
 	secretFiles []string
+	credentials []Problem // where files with secrets are named, and as what is found the file
 	literal     map[string]bool
 }
 

@@ -28,6 +28,8 @@ type Config struct {
 	File string `yaml:"-"`
 	// Warnings say of files with secrets who else may read them.
 	Warnings []string `yaml:"-"`
+
+	credentials []Problem // see UnreadableSecrets
 }
 
 // Kafka names the Kafka clusters.

@@ -103,5 +103,20 @@ func (b *binder) bindCredential(to reflect.Value, n ast.Node, path string) {
 		b.complain(path, "has not exactly one of file and command", "write {file: /run/secrets/password} or {command: [get-password, orders]}, or the text itself")
 	}
 	b.secretFiles = append(b.secretFiles, string(c.File))
+	if at := b.find(path); c.File != "" {
+		b.credentials = append(b.credentials, Problem{File: b.file, Line: at.line, Column: at.column, Path: path, Found: string(c.File)})
+	}
 	c.source = &secret.Source{File: string(c.File), Command: c.Command, Environment: c.Environment, Timeout: c.Timeout, Cache: c.Cache}
+}
+
+// UnreadableSecrets are the files with secrets that cannot be read as they are now. Loading a configuration does not ask:
+// a file may come later, and is read again for every connection.
+func (c *Config) UnreadableSecrets(ctx context.Context) (problems Problems) {
+	for _, p := range c.credentials {
+		if _, err := (&secret.Source{File: p.Found}).Read(ctx); err != nil {
+			p.Found, p.Hint = err.Error(), "have the file there, readable for the user that runs outbox-cdc"
+			problems = append(problems, p)
+		}
+	}
+	return problems
 }

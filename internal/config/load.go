@@ -71,7 +71,7 @@ func parse(data []byte, file string, around surroundings) (*Config, error) {
 	if len(b.problems) > 0 {
 		return nil, b.problems.inOrder()
 	}
-	cfg.Warnings = b.exposedSecrets(cfg)
+	cfg.Warnings, cfg.credentials = b.exposedSecrets(cfg), b.credentials
 	return cfg, nil
 }
 
