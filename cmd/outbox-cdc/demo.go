@@ -4,10 +4,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/goccy/go-yaml"
 	"github.com/rs/zerolog"
@@ -16,6 +20,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/demo"
+	"github.com/outbox-cdc/outbox-cdc/internal/localpg/cleanup"
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
@@ -38,6 +43,7 @@ while it runs. Exit code 1: something was lost, duplicated, out of order or not 
   outbox-cdc demo --rate 2000 --duration 30s --outage 8s
   outbox-cdc demo --lose-slot
   outbox-cdc demo --serve --duration 1h --outage 1m
+  outbox-cdc demo --exactly-once --brokers localhost:9092
   outbox-cdc demo --brokers localhost:9092 --postgres postgres://postgres@localhost/postgres`,
 	}
 	o, logs := demo.Options{Out: raw(io.out)}, addLogFlags(c)
@@ -47,6 +53,7 @@ while it runs. Exit code 1: something was lost, duplicated, out of order or not 
 	f.DurationVar(&o.Duration, "duration", 0, "how long to insert; without it 15s, or with --rows until they are in")
 	f.DurationVar(&o.Outage, "outage", 0, "take the in-process Kafka away for this long, half way through")
 	f.BoolVar(&o.LoseSlot, "lose-slot", false, "drop the replication slot half way through")
+	f.BoolVar(&o.ExactlyOnce, "exactly-once", false, "deliver exactly once, and kill the stream twice half way through; takes --brokers")
 	f.StringSliceVar(&o.Brokers, "brokers", nil, "a real Kafka instead (`HOST:PORT`, …); a topic is made and deleted")
 	f.StringVar(&o.Postgres, "postgres", "", "a real database instead (a connection string); a schema is made and dropped")
 	f.BoolVar(&o.Serve, "serve", false, "keep it all up when every row is through, until Ctrl-C: to look at the operator's page")
@@ -62,6 +69,9 @@ while it runs. Exit code 1: something was lost, duplicated, out of order or not 
 		o.Live, o.Width = liveDisplay(io.out)
 		o.Init = demoInit
 		o.Stream = func(ctx, _ context.Context, t demo.Target) error { return demoStream(ctx, t, log) }
+		if o.ExactlyOnce {
+			o.Stream = func(ctx, kill context.Context, t demo.Target) error { return demoProcess(ctx, kill, t, logs, io.err) }
+		}
 		return demo.Run(c.Context(), context.Background(), o)
 	}
 	return c
@@ -83,7 +93,12 @@ func demoInit(ctx context.Context, t demo.Target) error {
 	if err != nil {
 		return err
 	}
-	return initStream(ctx, cfg.Streams[0], initOptions{}, streams{out: io.Discard, err: io.Discard})
+	quiet := streams{out: io.Discard, err: io.Discard}
+	err = initStream(ctx, cfg.Streams[0], initOptions{}, quiet)
+	if err == nil && t.Journal != "" {
+		err = initKafka(ctx, cfg, initOptions{kafka: true}, quiet)
+	}
+	return err
 }
 
 func demoStream(ctx context.Context, t demo.Target, log zerolog.Logger) error {
@@ -110,8 +125,55 @@ func demoStream(ctx context.Context, t demo.Target, log zerolog.Logger) error {
 	return wait.While(context.WithoutCancel(ctx), func(context.Context) error { return prepared.run(ctx) }, next...)
 }
 
+// demoProcess has a process of its own stream, which is killed when kill ends.
+func demoProcess(ctx, kill context.Context, t demo.Target, logs *logFlags, stderr io.Writer) (err error) {
+	t.Serving = nil
+	file, err := demoFile(t)
+	if err != nil {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	folder, err := cleanup.Open("outbox-cdc-demo-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, folder.Close()) }()
+	dir := filepath.Join(folder.Dir, "stream")
+	name := filepath.Join(dir, "outbox-cdc.yaml")
+	if err = os.Mkdir(dir, 0o700); err == nil {
+		err = os.WriteFile(name, file, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	c := exec.CommandContext(kill, program, "run", "--config", name, "--log-level", logs.level, "--log-format", logs.format) // #nosec G204 -- this program
+	c.Stderr = raw(stderr)
+	cleanup.Detach(c)
+	if err := c.Start(); err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { _ = c.Process.Signal(syscall.SIGTERM) })()
+	pid, err := cleanup.Tie(dir, c.Process.Pid, "KILL")
+	return errors.Join(err, c.Wait(), os.Remove(pid))
+}
+
 // demoConfig is the demo's configuration file, read as any other.
 func demoConfig(t demo.Target) (*config.Config, error) {
+	file, err := demoFile(t)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := config.Parse(file, "the demo's configuration", ".")
+	if err != nil {
+		return nil, fmt.Errorf("the demo's own configuration: %w", err)
+	}
+	return cfg, nil
+}
+
+func demoFile(t demo.Target) ([]byte, error) {
 	type object = map[string]any
 	served := object{"listen": "off"}
 	if t.Serving != nil {
@@ -123,21 +185,17 @@ func demoConfig(t demo.Target) (*config.Config, error) {
 	if t.Fencing != "" {
 		cluster["fencing"] = t.Fencing
 	}
-	file, err := yaml.Marshal(object{
-		"kafka": object{"clusters": object{"demo": cluster}},
-		"streams": []object{{
-			"name": t.Stream, "postgres": object{"dsn": text(t.DSN)},
-			"slot": t.Slot, "publication": t.Publication,
-			"tables": []object{{"table": t.Schema + "." + t.Table, "profile": "native"}},
-		}},
-		"http": served,
+	stream := object{
+		"name": t.Stream, "postgres": object{"dsn": text(t.DSN)},
+		"slot": t.Slot, "publication": t.Publication,
+		"tables": []object{{"table": t.Schema + "." + t.Table, "profile": "native"}},
+	}
+	if t.Journal != "" {
+		stream["delivery"], stream["journal"] = config.ExactlyOnce, object{"topic": t.Journal}
+	}
+	return yaml.Marshal(object{
+		"kafka":   object{"clusters": object{"demo": cluster}},
+		"streams": []object{stream},
+		"http":    served,
 	})
-	if err != nil {
-		return nil, err
-	}
-	cfg, err := config.Parse(file, "the demo's configuration", ".")
-	if err != nil {
-		return nil, fmt.Errorf("the demo's own configuration: %w", err)
-	}
-	return cfg, nil
 }

@@ -5,10 +5,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
@@ -69,6 +72,28 @@ func TestDemoOnGivenServers(t *testing.T) {
 	t.Log(s["kafka"], s["latency_ms"])
 }
 
+// The stream is a process, which is killed; the checker reads what is committed.
+func TestDemoExactlyOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts servers")
+	}
+	cluster, db := harness.Kafka(t), harness.Postgres(t)
+	args := []string{"demo", "--exactly-once", "--rows", "4000", "--rate", "1000", "--brokers", strings.Join(cluster.Addrs, ","), "--postgres", db.DSN}
+	out, err := exec.Command(harness.Binary(t), args...).CombinedOutput() // #nosec G204 -- the test's own program
+	if kills := bytes.Count(out, []byte("the stream was killed")); err != nil || kills != 2 {
+		t.Errorf("%v, %d kills:\n%s", err, kills, out)
+	}
+	if n := harness.One[int](t, db, "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'outbox_cdc%'"); n != 0 {
+		t.Errorf("%d schemas are left", n)
+	}
+	harness.Eventually(t, 10*time.Second, func() error {
+		if topics := cluster.Topics(t); len(topics) > 0 {
+			return fmt.Errorf("left behind: %v", topics)
+		}
+		return nil
+	})
+}
+
 func TestDemoSummaryHasTheseKeys(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a server")
@@ -86,7 +111,7 @@ func TestDemoSummaryHasTheseKeys(t *testing.T) {
 }
 
 func TestDemoRefusesNonsense(t *testing.T) {
-	for _, args := range [][]string{{"--rows", "-1"}, {"--outage", "1s", "--brokers", "localhost:9"}, {"extra"}, {"--duration", "soon"}} {
+	for _, args := range [][]string{{"--rows", "-1"}, {"--outage", "1s", "--brokers", "localhost:9"}, {"--exactly-once"}, {"extra"}, {"--duration", "soon"}} {
 		var out, errs bytes.Buffer
 		if code := execute(append([]string{"demo"}, args...), streams{out: &out, err: &errs}); code == exitOK || errs.Len() == 0 {
 			t.Errorf("demo %v: exit code %d, said %q", args, code, errs.String())

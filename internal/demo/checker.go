@@ -45,7 +45,7 @@ func newChecker(partitions int) *checker {
 func (c *checker) consume(ctx context.Context, w *world) error {
 	client, err := w.kafkaClient(
 		kgo.ConsumeTopics(w.target.Topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.KeepControlRecords(), kgo.FetchMaxWait(250*time.Millisecond))
+		kgo.FetchIsolationLevel(w.readOnly), kgo.KeepControlRecords(), kgo.FetchMaxWait(250*time.Millisecond))
 	if err != nil {
 		return fmt.Errorf("the checking consumer: %w", err)
 	}

@@ -26,6 +26,8 @@ type Options struct {
 	Outage time.Duration
 	// LoseSlot drops the replication slot half way through.
 	LoseSlot bool
+	// ExactlyOnce has the stream deliver so, and kills it twice half way through.
+	ExactlyOnce bool
 	// Brokers of a real Kafka to use instead of the in-process one.
 	Brokers []string
 	// Postgres is the connection string of a real database to use instead of
@@ -45,7 +47,7 @@ type Options struct {
 	// Init prepares the database for the stream, as `outbox-cdc init` does.
 	Init func(ctx context.Context, t Target) error
 	// Stream streams until ctx ends and everything in flight is drained, or
-	// until kill ends.
+	// until kill ends. With ExactlyOnce the end of kill is that of its process.
 	Stream func(ctx, kill context.Context, t Target) error
 }
 
@@ -62,6 +64,8 @@ type Target struct {
 	// a start would wait for it.
 	Fencing string
 	Topic   string // the topic of every row
+	// Journal is the topic that names what was published; empty: rows are delivered at least once.
+	Journal string
 	// Serving is to be called with the address of the operator's page, once it
 	// is served; nil: none is wanted.
 	Serving func(url string)
@@ -143,6 +147,10 @@ func (o *Options) check() error {
 		return errors.New("--rows, --rate, --duration and --outage cannot be negative")
 	case o.Outage > 0 && len(o.Brokers) > 0:
 		return errors.New("--outage takes the in-process Kafka away; with --brokers stop your broker yourself")
+	case o.ExactlyOnce && len(o.Brokers) == 0:
+		return errors.New("--exactly-once takes a real Kafka (3.6 or later): add --brokers HOST:PORT. The in-process one has no markers of transactions to ask for")
+	case o.ExactlyOnce && o.Serve:
+		return errors.New("--serve keeps the operator's page up, and with --exactly-once there is none: choose one")
 	case o.Serve && o.JSON:
 		return errors.New("--serve is for people, --json is not: choose one")
 	case o.Init == nil || o.Stream == nil:

@@ -247,6 +247,7 @@ func TestDemoNamesTheFix(t *testing.T) {
 	r := relay{}
 	for want, o := range map[string]Options{
 		"--outage":         {Outage: time.Second, Brokers: []string{"localhost:9"}},
+		"--brokers":        {ExactlyOnce: true},
 		"negative":         {Rows: -1},
 		"--serve":          {Serve: true, JSON: true},
 		"no broker":        {Brokers: []string{"127.0.0.1:9"}, Postgres: harness.Postgres(t).DSN},

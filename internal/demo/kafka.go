@@ -88,7 +88,7 @@ func (w *world) createTopic(ctx context.Context) error {
 		return fmt.Errorf("creating topic %s: %w", rt.Topic, err)
 	}
 	if w.gate == nil {
-		w.later(w.deleteTopic)
+		w.later(w.deleteTopics)
 	}
 	// Every partition can be asked for its end soon.
 	waiting, cancel := context.WithTimeout(ctx, 15*time.Second)
@@ -103,19 +103,28 @@ func (w *world) createTopic(ctx context.Context) error {
 	}
 }
 
-func (w *world) deleteTopic(ctx context.Context) error {
+// deleteTopics deletes the topic, and the journal if it was made.
+func (w *world) deleteTopics(ctx context.Context) error {
 	req := kmsg.NewPtrDeleteTopicsRequest()
-	rt := kmsg.NewDeleteTopicsRequestTopic()
-	rt.Topic = kmsg.StringPtr(w.target.Topic)
-	req.TopicNames, req.Topics, req.TimeoutMillis = []string{w.target.Topic}, append(req.Topics, rt), 15_000
-	resp, err := req.RequestWith(ctx, w.admin)
-	if err == nil && len(resp.Topics) > 0 {
-		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	for _, name := range []string{w.target.Topic, w.target.Journal} {
+		if name != "" {
+			rt := kmsg.NewDeleteTopicsRequestTopic()
+			rt.Topic = kmsg.StringPtr(name)
+			req.TopicNames, req.Topics = append(req.TopicNames, name), append(req.Topics, rt)
+		}
 	}
+	req.TimeoutMillis = 15_000
+	resp, err := req.RequestWith(ctx, w.admin)
 	if err != nil {
 		return fmt.Errorf("deleting topic %s: %w", w.target.Topic, err)
 	}
-	return nil
+	for i := range resp.Topics {
+		t := &resp.Topics[i]
+		if deleted := kerr.ErrorForCode(t.ErrorCode); deleted != nil && !errors.Is(deleted, kerr.UnknownTopicOrPartition) && t.Topic != nil {
+			err = errors.Join(err, fmt.Errorf("deleting topic %s: %w", *t.Topic, deleted))
+		}
+	}
+	return err
 }
 
 // ends are the topic's end offsets by partition.

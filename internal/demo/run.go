@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,6 +18,7 @@ type run struct {
 	display *display
 	writer  *writer
 	checker *checker
+	kill    atomic.Pointer[context.CancelFunc] // ends the stream's process
 }
 
 // play runs writer, stream, consumer and display until all is through.
@@ -29,13 +31,7 @@ func (r *run) play(ctx, kill context.Context) (*Summary, error) {
 	}
 	stream := func(all context.Context) error {
 		defer close(streamed)
-		if err := r.Stream(streamCtx, all, r.world.target); err != nil {
-			return fmt.Errorf("the stream ended: %w", err)
-		}
-		if streamCtx.Err() == nil && all.Err() == nil {
-			return errors.New("the stream ended by itself")
-		}
-		return nil
+		return r.stream(streamCtx, all)
 	}
 	consume := func(all context.Context) error { return r.checker.consume(all, r.world) }
 	var seconds float64
@@ -63,6 +59,40 @@ func (r *run) play(ctx, kill context.Context) (*Summary, error) {
 		return nil, errors.New("stopped before the end")
 	}
 	return r.sumUp(seconds)
+}
+
+// stream streams until ctx ends, again after each kill.
+func (r *run) stream(ctx, all context.Context) error {
+	for {
+		life, kill := context.WithCancel(all)
+		r.kill.Store(&kill)
+		err := r.Stream(ctx, life, r.world.target)
+		killed := life.Err() != nil
+		kill()
+		switch {
+		case killed && all.Err() == nil && ctx.Err() == nil:
+		case err != nil:
+			return fmt.Errorf("the stream ended: %w", err)
+		case ctx.Err() == nil && all.Err() == nil:
+			return errors.New("the stream ended by itself")
+		default:
+			return nil
+		}
+	}
+}
+
+// killTwice kills the stream, and once more when the next one has published something.
+func (r *run) killTwice(ctx context.Context) {
+	for range 2 {
+		before := r.checker.distinct()
+		for n := before; n == before && n < r.writer.inserted(); n = r.checker.distinct() {
+			if wait.Sleep(ctx, 10*time.Millisecond) != nil {
+				return
+			}
+		}
+		(*r.kill.Load())()
+		r.display.event("the stream was killed")
+	}
 }
 
 // direct writes, brings about what is to happen half way, and waits until
@@ -94,7 +124,7 @@ func (r *run) direct(ctx, all context.Context) (float64, error) {
 // trouble waits for half time, then takes away what is to be taken away. It
 // goes on after the last insert, so that what was taken comes back.
 func (r *run) trouble(writing, all context.Context, began time.Time) error {
-	if r.Outage == 0 && !r.LoseSlot {
+	if r.Outage == 0 && !r.LoseSlot && !r.ExactlyOnce {
 		return nil
 	}
 	for !r.half(r.writer.inserted(), time.Since(began)) {
@@ -107,6 +137,9 @@ func (r *run) trouble(writing, all context.Context, began time.Time) error {
 			return err
 		}
 		r.display.event("the replication slot was dropped")
+	}
+	if r.ExactlyOnce {
+		r.killTwice(all)
 	}
 	if r.Outage > 0 {
 		r.world.gate.shut()

@@ -28,7 +28,8 @@ type world struct {
 	postgresVersion string
 	kafkaVersion    string
 	commits         *commits
-	insert          string // the writer's statement
+	insert          string             // the writer's statement
+	readOnly        kgo.IsolationLevel // of the checking consumer
 
 	pool  *pgxpool.Pool
 	gate  *gate // of the in-process Kafka; nil: a real one
@@ -44,6 +45,9 @@ func build(ctx context.Context, o Options) (*world, error) {
 	w.target = Target{
 		Schema: name, Table: "outbox", Stream: "demo-" + suffix, Slot: name, Publication: name,
 		Topic: "outbox-cdc-demo-" + suffix,
+	}
+	if o.ExactlyOnce {
+		w.target.Journal, w.target.Fencing, w.readOnly = w.target.Topic+"-journal", "required", kgo.ReadCommitted()
 	}
 	for _, step := range []func(context.Context, Options) error{w.startPostgres, w.startKafka, w.prepare} {
 		if err := step(ctx, o); err != nil {
@@ -143,8 +147,17 @@ func (w *world) noteSchema(ctx context.Context) error {
 		if !there {
 			return w.exec(ctx, `DROP SCHEMA IF EXISTS outbox_cdc CASCADE`)
 		}
-		_, err := w.pool.Exec(ctx, `WITH p AS (DELETE FROM outbox_cdc.park WHERE stream = $1) DELETE FROM outbox_cdc.leader WHERE stream = $1`, w.target.Stream)
-		return err
+		statements := []string{`WITH p AS (DELETE FROM outbox_cdc.park WHERE stream = $1) DELETE FROM outbox_cdc.leader WHERE stream = $1`}
+		if w.target.Journal != "" {
+			statements = append(statements, `WITH u AS (DELETE FROM outbox_cdc.tally_unit WHERE stream = $1), l AS (DELETE FROM outbox_cdc.tally_left WHERE stream = $1)
+				DELETE FROM outbox_cdc.tally WHERE stream = $1`)
+		}
+		for _, statement := range statements {
+			if _, err := w.pool.Exec(ctx, statement, w.target.Stream); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return nil
 }
