@@ -34,6 +34,8 @@ type Facts struct {
 	// Tallies are the stream's, and Orphans open ones of its tables that it does not recover.
 	Tallies []statestore.TallyState
 	Orphans []statestore.Orphan
+	// Unclean are leaderships over its tables after which a stream that delivers exactly once may be refused.
+	Unclean []statestore.Unclean
 	Tables  []TableFacts   // in the order of Stream.Tables
 	Kafka   []ClusterFacts // by name
 

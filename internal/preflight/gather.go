@@ -245,7 +245,12 @@ func (g *gathering) rivals(ctx context.Context, pool *pgxpool.Pool) {
 		g.facts.Paused = paused
 	}
 	// What exactly-once delivery left open, where there ever was any.
-	g.probe(ctx, "tallies", func(ctx context.Context) error {
+	g.probe(ctx, "tallies", func(ctx context.Context) (err error) {
+		if g.facts.Stream.Once != nil {
+			if g.facts.Unclean, err = store.Unclean(ctx, claim); err != nil {
+				return err
+			}
+		}
 		there, err := store.HasTallies(ctx)
 		if err != nil || !there {
 			return err

@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/journal"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/sink"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -30,7 +31,7 @@ var onceChecks = []check{
 	{
 		name: "open-tally", judge: judgeOpenTally,
 		looks: "tallies that say that rows may be published and not marked: the stream's own, and those of streams that had its tables before",
-		levels: "FAIL: a stream that does not recover it was not stopped cleanly, so this one is refused. WARN: nobody leads, and the stream's own is open: " +
+		levels: "FAIL: a stream that does not recover it, or that delivered at least once or with another transactional id, was not stopped cleanly, so this one is refused. WARN: the same while it runs; or nobody leads, and the stream's own is open: " +
 			"it was killed. OK: a leader has it open, as always",
 		why: "only a start with `delivery: exactly_once` finds out what was published; any other would publish such rows again",
 	},
@@ -83,6 +84,9 @@ func judgeOpenTally(j *judgment) {
 			"start stream "+o.Stream+" once more with delivery: exactly_once, its tables and that cluster, and stop it with SIGTERM")
 	}
 	led := j.Leader != nil && j.Leader.PID != ""
+	for i := range j.Unclean {
+		judgeUnclean(j, &j.Unclean[i], led)
+	}
 	for _, t := range j.Tallies {
 		subject := "cluster " + t.Cluster
 		switch {
@@ -93,6 +97,25 @@ func judgeOpenTally(j *judgment) {
 		default:
 			j.warn(subject, "open, and nobody leads: the stream was killed, or stopped before everything was marked",
 				"start it with delivery: exactly_once and the same tables and mapping, as it was: it finds out what was published; only after a clean stop (SIGTERM) may mode, tables or mapping change")
+		}
+	}
+}
+
+// judgeUnclean says what a start would refuse after a leadership that has not ended cleanly, and may go on.
+func judgeUnclean(j *judgment, was *statestore.Unclean, led bool) {
+	say, state := j.fail, "was not stopped cleanly, so run refuses the change"
+	if led {
+		say, state = j.warn, "runs: after a kill the change is refused"
+	}
+	hint := "stop stream " + was.Stream + " as it was with SIGTERM, and then change it; if it does not run, start it so once more before"
+	if was.Delivery == "at_least_once" {
+		say("table "+was.Table, "stream "+was.Stream+" delivers its rows at least once, and "+state, hint)
+		return
+	}
+	for _, t := range j.Tallies {
+		id, now := was.IDs[t.Cluster], j.Stream.Kafka[t.Cluster].TransactionalID
+		if was.Stream == j.Stream.Name && t.Open && id != "" && id != now {
+			say("cluster "+t.Cluster, "the stream publishes with transactional id "+id+", not "+now+", and "+state, hint)
 		}
 	}
 }

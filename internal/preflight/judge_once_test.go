@@ -70,6 +70,21 @@ func TestJudgmentsOfExactlyOnce(t *testing.T) {
 		"another's": {"open-tally", Fail, func(f *Facts) {
 			f.Orphans = []statestore.Orphan{{Stream: "old", Cluster: "main", Table: "public.outbox"}}
 		}, []string{"start stream old once more"}},
+		"at least once before": {"open-tally", Fail, func(f *Facts) {
+			f.Unclean = []statestore.Unclean{{Stream: "old", Table: "public.outbox", Delivery: "at_least_once"}}
+		}, []string{"stream old delivers its rows at least once", "run refuses", "SIGTERM"}},
+		"at least once now": {"open-tally", Warn, func(f *Facts) {
+			f.Leader = &replication.Holder{PID: "7"}
+			f.Unclean = []statestore.Unclean{{Stream: "orders", Table: "public.outbox", Delivery: "at_least_once"}}
+		}, []string{"after a kill"}},
+		"another id": {"open-tally", Fail, func(f *Facts) {
+			opened("")(f)
+			f.Unclean = []statestore.Unclean{{Stream: "orders", Delivery: "exactly_once", IDs: map[string]string{"main": "before"}}}
+		}, []string{"transactional id before, not "}},
+		"another id, closed": {"open-tally", OK, func(f *Facts) {
+			f.Tallies = []statestore.TallyState{{Cluster: "main"}}
+			f.Unclean = []statestore.Unclean{{Stream: "orders", Delivery: "exactly_once", IDs: map[string]string{"main": "before"}}}
+		}, nil},
 		"tally not seen": {"open-tally", Skip, func(f *Facts) { f.Missing["tallies"] = "no answer within 10s" }, []string{"no answer"}},
 
 		"no journal":      {"journal", Fail, kept(func(t *TopicFacts) { t.Err = sarama.ErrUnknownTopicOrPartition }), []string{"init --kafka --stream orders", "--partitions 1", "retention.ms=-1"}},
