@@ -68,6 +68,8 @@ func (t *tally) Transacted(aborted string, rows int, _ time.Duration) {
 	t.aborted.Add(1)
 }
 
+func (t *tally) Unended(map[string][]int32) {}
+
 // newRig starts a Sink and stops it at the test's end.
 func newRig(t testing.TB, cfg Config) *rig {
 	t.Helper()

@@ -120,6 +120,7 @@ type work struct {
 	requests []*exactlyonce.Request
 	ends     []ended
 	recovery *exactlyonce.Recovery
+	unended  map[string][]int32 // changed: where ends of transactions are missing
 	fatal    error
 }
 
@@ -199,7 +200,7 @@ func newMachine(cluster string, cfg machineConfig, topics []string) *machine {
 	if tx := cfg.transactions; tx != nil {
 		journal := newTopic(tx.Journal)
 		journal.queues = []*partitionQueue{{topic: journal, as: nobody, tail: -1}}
-		m.tx = &transactor{cfg: tx, journal: journal, back: map[*outbox.Row]error{}}
+		m.tx = &transactor{cfg: tx, journal: journal, back: map[*outbox.Row]error{}, unended: map[place]bool{}}
 	}
 	for _, name := range topics {
 		m.topics[name] = newTopic(name)

@@ -31,6 +31,8 @@ type transactor struct {
 	// given is when the transaction got its rows, progress when anything of it was answered.
 	given, progress time.Time
 	revisitAt       time.Time
+	// unended are partitions in which an end was found missing, and not yet found to be there.
+	unended map[place]bool
 }
 
 // answered is what a request of the exactlyonce.Machine led to.
@@ -355,6 +357,7 @@ func (m *machine) wasAnswered(a answered) {
 			m.wait(q, fmt.Errorf("topic %s, partition %d: %w", p.topic, p.partition, code), backoffMax)
 		}
 	}
+	m.learnEnds(&a)
 	if a.request.Marker { // their rows wait
 		for p, err := range a.missing {
 			if q := m.queueOf(p); q != nil {
@@ -364,6 +367,32 @@ func (m *machine) wasAnswered(a answered) {
 	}
 	m.tx.once.Answer(a.request, a.answer)
 	m.goOn(nil)
+}
+
+// learnEnds notes where ends are missing, when it is not just that markers are on their way.
+func (m *machine) learnEnds(a *answered) {
+	if a.request.Kind != exactlyonce.Ends {
+		return
+	}
+	changed := false
+	for _, p := range a.request.Partitions {
+		at := place{p.Topic, p.Number}
+		lacks := a.missing[at] != nil && (a.request.Marker || a.request.Try >= describeAfter)
+		if lacks == m.tx.unended[at] {
+			continue
+		}
+		changed = true
+		if delete(m.tx.unended, at); lacks {
+			m.tx.unended[at] = true
+		}
+	}
+	if !changed {
+		return
+	}
+	m.out.unended = map[string][]int32{}
+	for at := range m.tx.unended {
+		m.out.unended[at.topic] = append(m.out.unended[at.topic], at.partition)
+	}
 }
 
 // leadersOf are the leaders of partitions whose ends are asked for.

@@ -198,6 +198,9 @@ func (d *driver) carryOut(w work) {
 			o.Transacted(string(e.Aborted), e.Rows, e.took)
 		}
 	}
+	if o := d.sink.cfg.Observer; o != nil && w.unended != nil {
+		o.Unended(w.unended)
+	}
 	if w.recovery != nil {
 		found, journal := w.recovery, d.m.tx.journal.uuid.String()
 		d.group.Go(func() {

@@ -588,7 +588,10 @@ func TestAPartitionWithoutAnEnd(t *testing.T) {
 		s.Fatalf("it asks for ever: %+v", w.requests[0])
 		return w
 	}
-	seals(exactlyonce.Answer{Class: exactlyonce.Again, Open: []exactlyonce.Partition{q.ref()}})
+	w = seals(exactlyonce.Answer{Class: exactlyonce.Again, Open: []exactlyonce.Partition{q.ref()}})
+	if !s.m.tx.unended[place{"t", 0}] || len(s.m.tx.unended) != 1 {
+		t.Errorf("ends are missing in %v", s.m.tx.unended)
+	}
 	if q.state != queueWaiting || !errors.Is(q.err, errNoEnd) || q.rows.len() != 1 {
 		t.Fatalf("state %d, %v, %d rows", q.state, q.err, q.rows.len())
 	}
@@ -600,7 +603,7 @@ func TestAPartitionWithoutAnEnd(t *testing.T) {
 	}
 	b, journal := s.batches(w)
 	s.outcome(s.finish(b, journal), outbox.Delivered, nil)
-	if q.err != nil || len(s.m.failing) > 0 {
-		t.Errorf("it still fails: %v", q.err)
+	if q.err != nil || len(s.m.failing) > 0 || len(s.m.tx.unended) > 0 {
+		t.Errorf("it still fails: %v, ends are missing in %v", q.err, s.m.tx.unended)
 	}
 }

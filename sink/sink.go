@@ -108,6 +108,8 @@ type Observer interface {
 	// Transacted: a transaction of so many rows is committed, took after it got them; or it
 	// was aborted, by one of exactlyonce.Causes().
 	Transacted(aborted string, rows int, took time.Duration)
+	// Unended: the end of a transaction is missing in these partitions, as the topic and the number.
+	Unended(partitions map[string][]int32)
 }
 
 // Sink produces to one cluster. Make it with New, run it once with Run.

@@ -42,6 +42,8 @@ func everything() (*Registry, *Stream) {
 	s.Transacted("main", "", time.Second)
 	s.Transacted("main", "stuck", 0)
 	s.Tally("main", true, 7, 3)
+	s.Unended("main", map[string][]int32{"old": {0}})
+	s.Unended("main", map[string][]int32{"t": {3}})
 	s.Leading(7)
 	s.Connected()
 	s.Mode("stream")

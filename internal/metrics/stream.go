@@ -513,7 +513,7 @@ func (s *Stream) rest() {
 	}
 	s.forgetSlot()
 	s.Parks(nil)
-	for _, of := range []*prometheus.GaugeVec{s.pending, s.oldest, s.failedRows, s.neverReady, s.clusterGood, s.fenced, s.shedLocks, s.limit, s.tallyOpen, s.waiting, s.leftRows} {
+	for _, of := range []*prometheus.GaugeVec{s.pending, s.oldest, s.failedRows, s.neverReady, s.clusterGood, s.fenced, s.shedLocks, s.limit, s.tallyOpen, s.waiting, s.leftRows, s.unended} {
 		of.Reset()
 	}
 	for _, c := range s.tables {

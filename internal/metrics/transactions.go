@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,6 +11,7 @@ import (
 type transactionMetrics struct {
 	committed, aborted           *prometheus.CounterVec
 	tallyOpen, waiting, leftRows *prometheus.GaugeVec
+	unended                      *prometheus.GaugeVec
 	transactionLatency           *histogram
 }
 
@@ -22,6 +24,8 @@ func (m maker) transaction() transactionMetrics {
 		tallyOpen: m.gauges("tally_open", "With delivery: exactly_once, while this process leads: 1 if rows that were published may not be marked yet, which is so until a clean stop; 0: its journal is not read yet, and a clean stop came before.", "cluster"),
 		waiting:   m.gauges("tally_waiting_units", "With delivery: exactly_once: units (up to 1,000 rows of a transaction) behind the tally's head: they are committed, and one of them is not noted in the database yet.", "cluster"),
 		leftRows:  m.gauges("tally_left_rows", "With delivery: exactly_once: rows that were published and are marked later, since somebody has them locked or their mark was refused. At most 100,000 are counted.", "cluster"),
+		unended: m.gauges("transaction_end_missing", "With delivery: exactly_once: 1 for each partition that lacks the end of a transaction: its leader does not show the marker, or there is no leader. Until it is "+
+			"there no row is marked that was published in this transaction, or after an abort none is published to the partition. Left out when there are none.", "cluster", "topic", "partition"),
 		transactionLatency: newHistogram("transaction_latency_seconds", "With delivery: exactly_once: from the time that a transaction has its rows until it is committed, aborted tries included, each transaction counted.",
 			m.stream),
 	}
@@ -48,6 +52,16 @@ func (s *Stream) Transacted(cluster, aborted string, took time.Duration) {
 	}
 	s.committed.WithLabelValues(cluster).Inc()
 	s.transactionLatency.observe(took.Seconds(), 1)
+}
+
+// Unended tells which partitions of a cluster lack the end of a transaction.
+func (s *Stream) Unended(cluster string, partitions map[string][]int32) {
+	s.unended.DeletePartialMatch(prometheus.Labels{"cluster": cluster})
+	for topic, numbers := range partitions {
+		for _, n := range numbers {
+			s.unended.WithLabelValues(cluster, topic, strconv.Itoa(int(n))).Set(1)
+		}
+	}
 }
 
 // Tally tells how a cluster's tally is: whether it is open, units behind its head, rows left.

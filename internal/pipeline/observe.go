@@ -32,6 +32,11 @@ func (o observer) Retried(_ string, err error) {
 	o.stream.cfg.Metrics.Retried(o.cluster, sink.ErrorClass(err))
 }
 
+// Unended is part of sink.Observer.
+func (o observer) Unended(partitions map[string][]int32) {
+	o.stream.cfg.Metrics.Unended(o.cluster, partitions)
+}
+
 // Transacted is part of sink.Observer.
 func (o observer) Transacted(aborted string, _ int, took time.Duration) {
 	o.stream.cfg.Metrics.Transacted(o.cluster, aborted, took)

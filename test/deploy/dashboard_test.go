@@ -116,8 +116,9 @@ var rows = []struct {
 			quantile(`0.5`, `outbox_cdc_transaction_latency_seconds`, "{{stream}} p50"),
 			quantile(`0.99`, `outbox_cdc_transaction_latency_seconds`, "{{stream}} p99"),
 		}},
-		{"Tally", "none", "With delivery: exactly_once. Units that are committed and wait to be noted, and published rows that are marked later; open is 1 while the stream runs.", "timeseries", []query{
+		{"Tally", "none", "With delivery: exactly_once. Units that are committed and wait to be noted, and published rows that are marked later; partitions that lack the end of a transaction; open is 1 while the stream runs.", "timeseries", []query{
 			{`max by (stream, cluster) (outbox_cdc_tally_waiting_units{stream=~"$stream"})`, "{{stream}} {{cluster}} units"},
+			{`sum by (stream, cluster) (outbox_cdc_transaction_end_missing{stream=~"$stream"})`, "{{stream}} {{cluster}} partitions without an end"},
 			{`max by (stream, cluster) (outbox_cdc_tally_left_rows{stream=~"$stream"})`, "{{stream}} {{cluster}} rows"},
 			{`max by (stream, cluster) (outbox_cdc_tally_open{stream=~"$stream"})`, "{{stream}} {{cluster}} open"},
 		}},
