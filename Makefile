@@ -83,11 +83,13 @@ test: $(if $(RERUN),$(GOTESTSUM)) ## all tests (Java 17 and Maven there: with a 
 	go test -tags failpoints ./internal/failpoint
 	go test -tags manual ./cmd/outbox-cdc -run Manual
 
-# These suites run the program as a process of its own, which the race detector
-# of the tests does not see.
+# Not of them: suites that run the program as a process of its own, which the race detector
+# of the tests does not see, and packages of one goroutine. Whole streams, in which
+# these run next to others, are in the tests of cmd/outbox-cdc and internal/demo.
+NO_RACES := checkpoint|decoder|sql|internal/(mapping|outbox|status|survey)|test/(arch|bytes|deploy|docs|integration|packages|page|security|shedlock|takeover)
 .PHONY: race
 race: $(if $(RERUN),$(GOTESTSUM)) ## the tests in their short form under the race detector
-	$(call gotest,$$(go list ./... | grep -vE '/test/(integration|security|bytes|docs)$$' | tr '\n' ' '),-race -short)
+	$(call gotest,$$(go list ./... | grep -vE '/($(NO_RACES))$$' | tr '\n' ' '),-race -short)
 
 .PHONY: integration
 integration: ## the tests of the whole program against real servers
