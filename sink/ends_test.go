@@ -34,6 +34,7 @@ func (b *between) Produced(topic string, rows, bytes int, took time.Duration) {
 // TestRealEndsThatAreLost: a partition loses its leader between the acknowledgement of a transaction's rows and
 // its end, which Kafka 4.3 and 4.4 then forget there (KAFKA-20734). Each row is there once all the same.
 func TestRealEndsThatAreLost(t *testing.T) {
+	t.Parallel()
 	k := privateKafka(t, harness.KafkaOptions{Brokers: 2, Settings: map[string]string{
 		"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500", "transaction.state.log.replication.factor": "1",
 	}})

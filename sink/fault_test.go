@@ -52,6 +52,7 @@ func refuse(c *kfake.Cluster, n int32, code int16) *atomic.Int32 {
 
 // TestPassingErrors: no code that passes costs a row its outcome or its order.
 func TestPassingErrors(t *testing.T) {
+	t.Parallel()
 	for _, code := range []int16{-1, 2, 3, 5, 6, 7, 8, 9, 13, 14, 19, 20, 31, 45, 46, 47, 53, 56, 59, 74, 76, 89, 131} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			k := harness.Kfake(t, kfake.SeedTopics(2, "t"))
@@ -71,6 +72,7 @@ func TestPassingErrors(t *testing.T) {
 // TestSlowAuthorisation: trouble with authorisation is retried slowly, is the
 // cluster's trouble, and costs nobody anything.
 func TestClusterAuthorisation(t *testing.T) {
+	t.Parallel()
 	k := harness.Kfake(t, kfake.SeedTopics(1, "t"))
 	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", OutageAfter: 10 * time.Millisecond})
 	r.usable(5*time.Second, true)
@@ -84,6 +86,7 @@ func TestClusterAuthorisation(t *testing.T) {
 }
 
 func TestTopicNotAuthorised(t *testing.T) {
+	t.Parallel()
 	k := harness.Kfake(t, kfake.SeedTopics(1, "t", "other"))
 	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", Topics: []string{"t", "other"}})
 	r.usable(5*time.Second, true)
@@ -108,6 +111,7 @@ func TestTopicNotAuthorised(t *testing.T) {
 // TestTopicErrorsOfRowsThemselves: where a table says so, a forbidden topic
 // fails its rows one by one and blocks nothing; a missing one still blocks.
 func TestTopicErrorsOfRowsThemselves(t *testing.T) {
+	t.Parallel()
 	k := harness.Kfake(t, kfake.SeedTopics(1, "t"))
 	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", Topics: []string{"t"}, TopicGrace: 10 * time.Millisecond})
 	r.usable(5*time.Second, true)
@@ -149,6 +153,7 @@ func TestTopicErrorsOfRowsThemselves(t *testing.T) {
 // Where a table says which errors fail a row, others are not charged, but a
 // record that is too large always is.
 func TestErrorsThatATableTakesForPassing(t *testing.T) {
+	t.Parallel()
 	k := harness.Kfake(t, kfake.SeedTopics(1, "t"))
 	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", Topics: []string{"t"}})
 	r.usable(5*time.Second, true)
@@ -194,6 +199,7 @@ func TestOutage(t *testing.T) {
 // TestAnotherReason: why the cluster cannot be used is told again when it has
 // become something else, and not with every try.
 func TestAnotherReason(t *testing.T) {
+	t.Parallel()
 	k := harness.Kfake(t, kfake.SeedTopics(1, "t"))
 	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", OutageAfter: 50 * time.Millisecond})
 	r.usable(5*time.Second, true)
@@ -213,6 +219,7 @@ func TestAnotherReason(t *testing.T) {
 
 // TestUnreachableFromTheStart is told at once, and ends when a broker comes.
 func TestUnreachableFromTheStart(t *testing.T) {
+	t.Parallel()
 	k := harness.KfakeProxied(t, kfake.SeedTopics(1, "t"))
 	k.Cut()
 	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", OutageAfter: time.Hour})
@@ -225,6 +232,7 @@ func TestUnreachableFromTheStart(t *testing.T) {
 
 // TestConnectionsCutUnderLoad loses answers at random places.
 func TestConnectionsCutUnderLoad(t *testing.T) {
+	t.Parallel()
 	k := harness.KfakeProxied(t, kfake.SeedTopics(1, "t"))
 	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", BatchRows: 50})
 	r.usable(5*time.Second, true)
@@ -345,6 +353,7 @@ func TestKeepAlive(t *testing.T) {
 }
 
 func TestWithdrawGivesBackWhatWasNeverSent(t *testing.T) {
+	t.Parallel()
 	k := harness.KfakeProxied(t, kfake.SeedTopics(1, "t"))
 	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", BatchRows: 10, RequestTimeout: time.Second})
 	r.expect(outbox.Delivered, 5*time.Second, r.publish(newRow("t", "k", "v0"))...)
@@ -388,6 +397,7 @@ func TestLargerThanAnyRequest(t *testing.T) {
 
 // TestLowTransactionTimeout: a broker that allows only short transactions.
 func TestLowTransactionTimeout(t *testing.T) {
+	t.Parallel()
 	k := harness.Kfake(t, kfake.SeedTopics(1, "t"), kfake.BrokerConfigs(map[string]string{"transaction.max.timeout.ms": "10000"}))
 	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx"})
 	r.expect(outbox.Delivered, 5*time.Second, r.publish(newRow("t", "k", "v"))...)

@@ -134,6 +134,7 @@ func (m *mutilator) replies(client io.Writer, server io.Reader) {
 // outcome that Kafka did not give, and when the broker is itself again all is
 // delivered, once, in order.
 func TestHostileBroker(t *testing.T) {
+	t.Parallel()
 	for name, spoil := range map[string]func(frame []byte) []byte{
 		"a length of 2 GiB":     func(f []byte) []byte { binary.BigEndian.PutUint32(f, 1<<31-1); return f },
 		"a negative length":     func(f []byte) []byte { binary.BigEndian.PutUint32(f, 1<<32-1); return f },
@@ -218,6 +219,7 @@ func TestAPortOfSomethingElse(t *testing.T) {
 // A coordinator that attempts nothing and refuses nothing is asked again after a pause, which begins with
 // looking for the coordinator; and when it does as it is asked, all is delivered.
 func TestACoordinatorThatAttemptsNothing(t *testing.T) {
+	t.Parallel()
 	k := harness.Kfake(t, kfake.SeedTopics(2, "t"))
 	var looked atomic.Int32
 	var well atomic.Bool

@@ -112,6 +112,7 @@ func TestRealNamedRecords(t *testing.T) {
 }
 
 func TestRealBrokerKilledUnderLoad(t *testing.T) {
+	t.Parallel()
 	k := privateKafka(t, harness.KafkaOptions{})
 	topic := k.Topic(t, 1)
 	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "killed", BatchRows: 200})
@@ -142,6 +143,7 @@ func TestRealBrokerKilledUnderLoad(t *testing.T) {
 }
 
 func TestRealLostAcknowledgement(t *testing.T) {
+	t.Parallel()
 	k := privateKafka(t, harness.KafkaOptions{Proxied: true})
 	topic := k.Topic(t, 1)
 	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "lost", RequestTimeout: time.Second})
@@ -167,6 +169,7 @@ func TestRealLostAcknowledgement(t *testing.T) {
 // TestRealLandedThenRefused: the first try landed, its answer was lost, and the
 // retry is refused since the limit was lowered meanwhile. Nobody is charged.
 func TestRealLandedThenRefused(t *testing.T) {
+	t.Parallel()
 	k := privateKafka(t, harness.KafkaOptions{Proxied: true})
 	topic := k.Topic(t, 1)
 	var log bytes.Buffer
@@ -201,6 +204,7 @@ func TestRealLandedThenRefused(t *testing.T) {
 // TestRealZombieIsFenced: the second Sink of a transactional id fences the
 // first, also for what the first has on the wire.
 func TestRealZombieIsFenced(t *testing.T) {
+	t.Parallel()
 	k := privateKafka(t, harness.KafkaOptions{Proxied: true})
 	topic := k.Topic(t, 4)
 	old := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "leader", Topics: []string{topic}, RequestTimeout: 3 * time.Second})
@@ -243,6 +247,7 @@ func TestRealZombieIsFenced(t *testing.T) {
 }
 
 func TestRealWrongPassword(t *testing.T) {
+	t.Parallel()
 	const jaas = `org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="a" user_cdc="right";`
 	k := privateKafka(t, harness.KafkaOptions{
 		Listeners: []harness.Listener{{Name: "SAFE", Protocol: "SASL_PLAINTEXT"}},
@@ -364,6 +369,7 @@ func TestRealPartitionsAdded(t *testing.T) {
 // TestRealLeadersMove: brokers stop, are killed and come back under load;
 // every partition's log has each row once, in order.
 func TestRealLeadersMove(t *testing.T) {
+	t.Parallel()
 	k := privateKafka(t, harness.KafkaOptions{Brokers: 3, Settings: map[string]string{"min.insync.replicas": "2"}})
 	topic := k.Topic(t, 6)
 	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "moving", BatchRows: 100})

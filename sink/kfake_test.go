@@ -273,6 +273,7 @@ func fake(t testing.TB, opts ...kfake.Opt) *kfake.Cluster {
 }
 
 func TestPublishesInOrder(t *testing.T) {
+	t.Parallel()
 	c := fake(t, kfake.NumBrokers(3), kfake.SeedTopics(6, "orders"))
 	r := newRig(t, Config{Brokers: c.ListenAddrs(), TransactionalID: "tx"})
 	r.usable(5*time.Second, true)
@@ -301,6 +302,7 @@ func TestPublishesInOrder(t *testing.T) {
 // producer, not per partition, refuses those. kfake is such a one, and its refusals
 // name offset 0, which a broker's own do not.
 func TestNewTopicsUnderLoad(t *testing.T) {
+	t.Parallel()
 	const topics = 30
 	names := make([]string, topics)
 	for i := range names {

@@ -27,6 +27,7 @@ import (
 )
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	a := harness.NewAuthority(t)
 	serverCert, serverKey := a.Issue("server")
 	clientCert, clientKey := a.Issue("client")
@@ -66,6 +67,7 @@ func TestTLS(t *testing.T) {
 }
 
 func TestTLSToAPlainListener(t *testing.T) {
+	t.Parallel()
 	k := fake(t)
 	r := newRig(t, Config{Brokers: k.ListenAddrs(), TLS: &TLS{}, DialTimeout: time.Second, RequestTimeout: time.Second})
 	s := r.usable(10*time.Second, false)
