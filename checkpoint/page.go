@@ -12,23 +12,23 @@ type sweep struct {
 	parks   []*park
 	askedAt uint64
 	hb      *handback // nil: an ordinary sweep
-	look    bool      // its rows only tell topics
-	at      time.Time // of a look
+	scan    bool      // its rows only tell topics
+	at      time.Time // of a scan
 }
 
 // sweeps is what is asked of the sweeper.
 type sweeps struct {
 	page *sweep // outstanding
-	// lookedLast: the last page was a look. Sweeps take turns with them.
-	lookedLast bool
-	more       bool // the last page of a sweep left rows behind
+	// scannedLast: the last page was a scan. Sweeps take turns with them.
+	scannedLast bool
+	more        bool // the last page of a sweep left rows behind
 	// wholeCame is the generation in which a page of the whole stream came last.
 	wholeCame uint64
 }
 
 func (c *Core) ask(parks []*park, hb *handback) {
 	c.generation++
-	c.sweeps.lookedLast = false
+	c.sweeps.scannedLast = false
 	c.sweeps.page = &sweep{parks: parks, askedAt: c.generation, hb: hb}
 	for _, p := range parks {
 		p.lastSweep = c.generation

@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -21,60 +20,56 @@ const (
 	absorbed
 )
 
-// park is one parked scope.
+// park is one parked scope: what is parked and why (outbox.Park), whether our table holds
+// that, when the scope is swept, and how far it is on its way back to the stream.
 type park struct {
 	outbox.Park
 	phase phase
-	// durable: our table holds a row for the scope, whatever happens now. Never
-	// true while a removal is outstanding or of unknown outcome.
-	durable bool
-	// version counts changes; written is the one our table holds.
-	version, written int
-	// waiting are holds of discarded rows, released when the park is durable.
-	waiting []hold
+	durability
+	// tries counts failures in a row. failedAt is when the scope last failed, in
+	// generations: a page that was asked for before is no word on it.
+	tries    int
+	failedAt uint64
 	// awaiting counts rows of the scope that the sink still had when it began to
 	// give them back, and those whose attempt is not counted yet: until they are
 	// answered the scope is not swept, or a later row would pass them.
 	awaiting int
-	tries    int
-	// failedAt is when the scope last failed, in generations, and failedRow the row of a
-	// key that did, if this process knows.
-	failedAt  uint64
-	failedRow string
-	refusedAt uint64  // when the table last refused a statement, in generations
-	blocker   blocker // of CauseBlocked
-	// mark is the outstanding one of a park that is Unmarked, or nil.
-	mark *outbox.Row
-	// left: the mark of a park that is Unmarked is one of Core.Left's.
-	left bool
-	// created is when its row was, 0: not known. alsoLeft are others that had the row's id before
-	// or after it, and are left too: each is asked about in its turn.
-	created  int64
-	alsoLeft []int64
 	// ready: the last sweep of the scope was small and every transaction it had
 	// to see had ended.
 	ready     bool
 	lastSweep uint64 // request number, for taking turns
-	bed       int    // its place among the sleepers, or 0: it is awake
 	nextSweep time.Time
-	// releasesInFlight: rows in flight do not hold the confirmed position either.
-	releasesInFlight bool
-	// knownTopics, of a table's unknown topics: those that are none of them.
-	knownTopics map[outbox.Scope]bool
-	// listed: brokers have listed the topic since it failed last. look is what is
-	// looked for next.
-	listed bool
-	look   look
-	// hurried, of a table's park: its keys' back-off was ended.
-	hurried bool
+	bed       int // its place among the sleepers, or 0: it is awake
+	// created is when the row was that RowID names, or that an unmarked row's park is of; 0: not known.
+	created int64
+
+	// What only parks of some scopes have.
+	topicWait
+	blockedKey
+	unmarkedRow
+	tableTrouble
 }
+
+// durability is what our table holds of a park.
+type durability struct {
+	// durable: our table holds a row for the scope, whatever happens now. Never
+	// true while a removal is outstanding or of unknown outcome.
+	durable bool
+	// version counts changes; written is the one our table holds. They differ as long as
+	// a change has to be written.
+	version, written int
+	// waiting are holds of discarded rows, released when the park is durable.
+	waiting []hold
+	// releasesInFlight, of the stream's park: rows in flight do not hold the confirmed position either.
+	releasesInFlight bool
+}
+
+func (d *durability) dirty() bool { return d.version != d.written }
 
 type hold struct {
 	seq int64
 	n   int
 }
-
-func (p *park) dirty() bool { return p.version != p.written }
 
 // ofAnother says that the park of a row is not this row's, which got the id later.
 func (p *park) ofAnother(r *outbox.Row) bool {
@@ -82,17 +77,12 @@ func (p *park) ofAnother(r *outbox.Row) bool {
 	case p.Scope.Kind != outbox.ScopeRow:
 		return false
 	case p.Unmarked():
-		return !same(p.created, r.CreatedAt) && !slices.ContainsFunc(p.alsoLeft, func(created int64) bool { return same(created, r.CreatedAt) })
+		return !same(p.created, r.CreatedAt) && !p.alsoOf(r)
 	}
 	return r.Key != nil
 }
 
-// same says whether two rows with one id are one, as far as is known.
-func same(created, other int64) bool {
-	return created == other || created == 0 || other == 0
-}
-
 // takes says that the row belongs to the park's scope.
 func (p *park) takes(r *outbox.Row) bool {
-	return !p.knownTopics[outbox.TopicScope(r.Cluster, r.Topic)] && p.Scope.Contains(r)
+	return p.topicWait.takes(r) && p.Scope.Contains(r)
 }

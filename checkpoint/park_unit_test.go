@@ -16,10 +16,10 @@ func TestAScopeIsParkedOnceMore(t *testing.T) {
 	c, table, _ := begun(t, outbox.PublishedStatus)
 	p := c.park(topicScope("x"), outbox.CauseTopic, "why", c.now.Add(1))
 	park := func(cause outbox.Cause, reason string) (notes int) {
-		p.ready, p.listed, p.look, p.phase, p.nextSweep = true, true, lookAny, absorbed, c.now.Add(time.Hour)
+		p.ready, p.listed, p.scan, p.phase, p.nextSweep = true, true, scanAny, absorbed, c.now.Add(time.Hour)
 		c.ready.Notes, c.headStart.overtaken = nil, false
 		version, failed := p.version, p.failedAt
-		if q := c.park(p.Scope, cause, reason, c.now.Add(time.Minute)); q != p || p.ready || p.listed || p.look != lookNone || p.phase != sweeping || !p.nextSweep.IsZero() ||
+		if q := c.park(p.Scope, cause, reason, c.now.Add(time.Minute)); q != p || p.ready || p.listed || p.scan != scanNone || p.phase != sweeping || !p.nextSweep.IsZero() ||
 			!p.Next.Equal(c.now.Add(time.Minute)) || p.version != version+1 || p.failedAt <= failed || p.Cause != cause || p.Reason != reason || !c.headStart.overtaken {
 			t.Errorf("%+v", p)
 		}

@@ -27,7 +27,7 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	c.parks.setCause(p, cause)
 	p.Reason, p.Next = reason, next
 	p.ready, p.failedAt, p.nextSweep = false, c.generation, time.Time{}
-	p.listed, p.look = false, lookNone
+	p.listed, p.scan = false, scanNone
 	p.version++
 	c.headStart.overtaken = c.headStart.overtaken || !p.Unmarked() // nothing that waits for a look is a published row
 	if !known {

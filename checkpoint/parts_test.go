@@ -104,6 +104,11 @@ func (t *rowTable) inconsistency() error {
 
 // list and byScope have the same parks, and the counts are of them.
 func (s *parkSet) inconsistency() error {
+	for _, p := range s.list {
+		if err := p.inconsistency(); err != nil {
+			return err
+		}
+	}
 	var ofKind [outbox.ScopeRow + 1]int
 	keys, blocked, unmarked, holds := map[string]int{}, map[string]int{}, map[string]int{}, 0
 	for _, p := range s.list {
@@ -137,6 +142,24 @@ func (s *parkSet) inconsistency() error {
 	return nil
 }
 
+// A park knows nothing that only parks of other scopes and causes have.
+func (p *park) inconsistency() error {
+	kind, blocked := p.Scope.Kind, p.Cause == outbox.CauseBlocked
+	switch {
+	case p.listed && kind != outbox.ScopeTopic,
+		p.scan != scanNone && kind != outbox.ScopeTopic && kind != outbox.ScopeTopics,
+		(p.knownTopics != nil) != (kind == outbox.ScopeTopics),
+		p.failedRow != "" && kind < outbox.ScopeKey,
+		p.blocker != stillFailed && !blocked,
+		(p.mark != nil || p.left || len(p.alsoLeft) > 0) && !p.Unmarked(),
+		len(p.alsoLeft) > 0 && !p.left,
+		(p.hurried || p.refusedAt > 0) && kind != outbox.ScopeTable,
+		p.releasesInFlight && kind != outbox.ScopeStream:
+		return fmt.Errorf("the park of %v knows what it cannot: %+v", p.Scope, p)
+	}
+	return nil
+}
+
 // Each park is awake or asleep. A step would do nothing about those that sleep, were
 // it to look at all: not now, and not before NextTick.
 func (c *Core) sleepersInconsistency() error {
@@ -153,7 +176,7 @@ func (c *Core) sleepersInconsistency() error {
 		}
 		asksOperator := (p.Cause == outbox.CauseBlocked || p.Unmarked()) && !p.Next.After(c.now)
 		switch first := c.parks.asleep[0]; {
-		case p.dirty() || p.phase != sweeping || p.ready || c.due(p) || p.look != lookNone || asksOperator:
+		case p.dirty() || p.phase != sweeping || p.ready || c.due(p) || p.scan != scanNone || asksOperator:
 			return fmt.Errorf("%v sleeps, and there is something to do: %+v", p.Scope, p)
 		case first.wakesAt().After(p.wakesAt()):
 			return fmt.Errorf("%v sleeps until %v, and the first wakes at %v", p.Scope, p.wakesAt(), first.wakesAt())

@@ -14,8 +14,8 @@ func (c *Core) requestSweep() {
 	}
 	c.hurry()
 	target := c.nextTarget()
-	if parks := c.nextLook(); len(parks) > 0 && (len(target) == 0 || !c.sweeps.lookedLast) {
-		c.askLook(parks)
+	if parks := c.nextScan(); len(parks) > 0 && (len(target) == 0 || !c.sweeps.scannedLast) {
+		c.askScan(parks)
 		return
 	}
 	if len(target) > 0 {
@@ -67,8 +67,8 @@ func (c *Core) Swept(page outbox.Page) {
 	c.headStart.sight(&page.Snapshot, c.now)
 	ended := c.txs.observe(&page.Snapshot, s.askedAt)
 	switch {
-	case s.look:
-		c.looked(s, &page, ended)
+	case s.scan:
+		c.scanned(s, &page, ended)
 		return
 	case s.hb != nil:
 		c.handbackPage(s, &page)

@@ -153,21 +153,21 @@ func TestWhenASweepIsAskedFor(t *testing.T) {
 		"room for less":         {func(c *Core, _, _ *park) { c.rows.count = c.cfg.MaxRows - c.cfg.PageRows + 1 }, false, false},
 		"bytes fill memory":     {func(c *Core, _, _ *park) { c.rows.bytes = c.cfg.MaxBytes }, false, false},
 		"nothing is due":        {func(c *Core, key, _ *park) { key.Next = c.now.Add(1) }, false, false},
-		"a look as well":        {func(_ *Core, _, topic *park) { topic.look = lookAny }, true, true},
-		"a look, after a look":  {func(c *Core, _, topic *park) { topic.look = lookAny; c.sweeps.lookedLast = true }, true, false},
+		"a look as well":        {func(_ *Core, _, topic *park) { topic.scan = scanAny }, true, true},
+		"a look, after a look":  {func(c *Core, _, topic *park) { topic.scan = scanAny; c.sweeps.scannedLast = true }, true, false},
 		"only a look, after a look": {func(c *Core, key, topic *park) {
-			topic.look, c.sweeps.lookedLast, key.Next = lookAny, true, c.now.Add(1)
+			topic.scan, c.sweeps.scannedLast, key.Next = scanAny, true, c.now.Add(1)
 		}, true, true},
 	} {
 		c, table, _ := begun(t, outbox.PublishedStatus)
 		key, topic := c.keyed(rowOf(table, "a")), c.park(topicScope("x"), outbox.CauseTopic, "", time.Time{})
 		x.with(c, key, topic)
 		c.requestSweep()
-		if got := c.ready.Sweep != nil; got != x.sweep || got && c.sweeps.page.look != x.looks {
+		if got := c.ready.Sweep != nil; got != x.sweep || got && c.sweeps.page.scan != x.looks {
 			t.Errorf("%s: asked %v", name, got)
 		}
-		if c.ready.Sweep != nil && c.sweeps.lookedLast != x.looks {
-			t.Errorf("%s: looked last %v", name, c.sweeps.lookedLast)
+		if c.ready.Sweep != nil && c.sweeps.scannedLast != x.looks {
+			t.Errorf("%s: looked last %v", name, c.sweeps.scannedLast)
 		}
 	}
 }
@@ -628,7 +628,7 @@ func TestRequestsAreTold(t *testing.T) {
 		}
 	}
 	before := c.generation
-	if c.askLook([]*park{c.park(topicScope("x"), outbox.CauseTopic, "", time.Time{})}); c.generation != before+2 {
+	if c.askScan([]*park{c.park(topicScope("x"), outbox.CauseTopic, "", time.Time{})}); c.generation != before+2 {
 		t.Error("a look is not told from a failure before it")
 	}
 }

@@ -20,8 +20,8 @@ import (
 // and a row names it; that park's hand-back brings its rows back to the stream. So
 // what is in memory is bounded by the topics that exist, whatever rows say.
 
-// lookRows is the most rows of a look.
-const lookRows = 1000
+// scanRows is the most rows of a scan.
+const scanRows = 1000
 
 // topicSet is what is known of the clusters' topics.
 type topicSet struct {
@@ -155,9 +155,9 @@ func (c *Core) wantTopics() {
 func (c *Core) awaitsList(p *park) bool {
 	switch p.Scope.Kind {
 	case outbox.ScopeTopic:
-		return p.phase == sweeping && !p.listed && !p.ready && p.look == lookNone && !p.Next.After(c.now)
+		return p.phase == sweeping && !p.listed && !p.ready && p.scan == scanNone && !p.Next.After(c.now)
 	case outbox.ScopeTopics:
-		return p.phase == sweeping && p.look == lookNone && !p.nextSweep.After(c.now)
+		return p.phase == sweeping && p.scan == scanNone && !p.nextSweep.After(c.now)
 	}
 	return false
 }
@@ -169,12 +169,12 @@ func (c *Core) Topics(cluster string, names map[string]bool) {
 		switch {
 		case !c.awaitsList(p):
 		case p.Scope.Kind == outbox.ScopeTopics:
-			p.look = lookListed
+			p.scan = scanListed
 		case p.Scope.Cluster != cluster:
 		case names[p.Scope.Topic]:
 			p.listed, p.nextSweep = true, time.Time{}
 		case !p.nextSweep.After(c.now):
-			p.look = lookAny
+			p.scan = scanAny
 		default:
 			c.stillMissing(p)
 		}
@@ -184,27 +184,27 @@ func (c *Core) Topics(cluster string, names map[string]bool) {
 // stillMissing: the topic is not listed.
 func (c *Core) stillMissing(p *park) {
 	p.tries++
-	p.look = lookNone
+	p.scan = scanNone
 	c.parks.tryAt(p, c.backoff(p.tries))
 }
 
-// ---- looks
+// ---- scans
 
-// look is what is looked for among the rows of topics that cannot be used. Rows of
-// a look are never published: they only tell topics.
-type look uint8
+// scan is what is looked for among the rows of topics that cannot be used. Rows of
+// a scan are never published: they only tell topics.
+type scan uint8
 
 const (
-	lookNone   look = iota // brokers are to list the topics first
-	lookListed             // of unknown topics: rows of such as are listed
-	lookAny                // any row: without one the park can be handed back
+	scanNone   scan = iota // brokers are to list the topics first
+	scanListed             // of unknown topics: rows of such as are listed
+	scanAny                // any row: without one the park can be handed back
 )
 
-// nextLook is the parks of the next look: a table's unknown topics, or many topics.
-func (c *Core) nextLook() (parks []*park) {
+// nextScan is the parks of the next scan: a table's unknown topics, or many topics.
+func (c *Core) nextScan() (parks []*park) {
 	for _, p := range c.parks.awake {
 		switch {
-		case p.look == lookNone || p.phase != sweeping || p.awaiting > 0 || p.nextSweep.After(c.now):
+		case p.scan == scanNone || p.phase != sweeping || p.awaiting > 0 || p.nextSweep.After(c.now):
 		case p.knownTopics != nil:
 			return []*park{p}
 		case len(parks) < maxKeysASweep:
@@ -214,17 +214,17 @@ func (c *Core) nextLook() (parks []*park) {
 	return parks
 }
 
-func (c *Core) askLook(parks []*park) {
+func (c *Core) askScan(parks []*park) {
 	c.generation++
-	c.sweeps.lookedLast = true
-	c.sweeps.page = &sweep{parks: parks, askedAt: c.generation, look: true, at: c.now}
-	c.ready.Sweep = &outbox.SweepRequest{Parts: c.lookParts(parks), Limit: min(c.cfg.PageRows, lookRows), MaxBytes: c.cfg.MaxBytes}
+	c.sweeps.scannedLast = true
+	c.sweeps.page = &sweep{parks: parks, askedAt: c.generation, scan: true, at: c.now}
+	c.ready.Sweep = &outbox.SweepRequest{Parts: c.scanParts(parks), Limit: min(c.cfg.PageRows, scanRows), MaxBytes: c.cfg.MaxBytes}
 }
 
-func (c *Core) lookParts(parks []*park) []outbox.SweepPart {
+func (c *Core) scanParts(parks []*park) []outbox.SweepPart {
 	p := parks[0]
 	if p.knownTopics != nil {
-		return []outbox.SweepPart{c.lookUnknown(p, c.tables.byName[p.Scope.Table])}
+		return []outbox.SweepPart{c.scanUnknown(p, c.tables.byName[p.Scope.Table])}
 	}
 	var include []outbox.Scope
 	for _, p := range parks {
@@ -239,7 +239,7 @@ func (c *Core) lookParts(parks []*park) []outbox.SweepPart {
 	return parts
 }
 
-func (c *Core) lookUnknown(p *park, t *outbox.Table) outbox.SweepPart {
+func (c *Core) scanUnknown(p *park, t *outbox.Table) outbox.SweepPart {
 	part := outbox.SweepPart{Table: t}
 	for _, cluster := range slices.Sorted(maps.Keys(c.topics.listed)) {
 		for _, topic := range slices.Sorted(maps.Keys(c.topics.listed[cluster])) {
@@ -248,8 +248,8 @@ func (c *Core) lookUnknown(p *park, t *outbox.Table) outbox.SweepPart {
 			}
 		}
 	}
-	if p.look == lookAny || len(part.Include) == 0 {
-		p.look = lookAny
+	if p.scan == scanAny || len(part.Include) == 0 {
+		p.scan = scanAny
 		return c.unknownPart(p, t)
 	}
 	return part
@@ -278,7 +278,7 @@ func sortedTopics(set map[outbox.Scope]bool) []outbox.Scope {
 	return topics
 }
 
-func (c *Core) looked(s *sweep, page *outbox.Page, ended bool) {
+func (c *Core) scanned(s *sweep, page *outbox.Page, ended bool) {
 	found := map[outbox.Scope]bool{}
 	for _, r := range page.Rows {
 		found[outbox.TopicScope(r.Cluster, r.Topic)] = true
@@ -287,19 +287,19 @@ func (c *Core) looked(s *sweep, page *outbox.Page, ended bool) {
 		switch {
 		case c.parks.of(p.Scope) != p || p.failedAt > s.askedAt || p.phase != sweeping: // it has failed since
 		case p.knownTopics != nil:
-			c.lookedUnknown(p, s, page, ended)
+			c.scannedUnknown(p, s, page, ended)
 		case found[p.Scope]:
 			c.stillMissing(p)
-			p.nextSweep = c.lookAgain(s)
+			p.nextSweep = c.scanAgain(s)
 		case !page.More:
 			c.foundNone(p, ended)
 		}
 	}
 }
 
-// lookAgain is when to look again. Up to the longest backoff the database is busy with
-// looks for a twentieth of the time at most.
-func (c *Core) lookAgain(s *sweep) time.Time {
+// scanAgain is when to scan again. Up to the longest backoff the database is busy with
+// scans for a twentieth of the time at most.
+func (c *Core) scanAgain(s *sweep) time.Time {
 	return c.now.Add(max(c.cfg.WatchEvery, min(20*c.now.Sub(s.at), c.cfg.BackoffMax)))
 }
 
@@ -307,20 +307,20 @@ func (c *Core) lookAgain(s *sweep) time.Time {
 func (c *Core) foundNone(p *park, ended bool) {
 	p.ready = ended
 	if ended {
-		p.look = lookNone
+		p.scan = scanNone
 	}
 	p.nextSweep = c.now.Add(sweepPause)
 }
 
-// lookedUnknown: topics that are found are parked alone, the missing ones only if
+// scannedUnknown: topics that are found are parked alone, the missing ones only if
 // they are few. Rows that can be no record are left to the hand-back.
-func (c *Core) lookedUnknown(p *park, s *sweep, page *outbox.Page, ended bool) {
+func (c *Core) scannedUnknown(p *park, s *sweep, page *outbox.Page, ended bool) {
 	few := !page.More && len(page.Rows) <= c.cfg.MaxTopics-c.parks.ofKind[outbox.ScopeTopic]
 	found, missing := 0, 0
 	for _, r := range page.Rows {
 		switch {
 		case !p.takes(r): // known meanwhile
-		case p.look == lookListed, few && r.Err == nil:
+		case p.scan == scanListed, few && r.Err == nil:
 			c.parkKnownTopic(r, "the topic was not known to exist")
 			found++
 		case r.Err == nil:
@@ -330,11 +330,11 @@ func (c *Core) lookedUnknown(p *park, s *sweep, page *outbox.Page, ended bool) {
 	switch {
 	case found > 0: // there may be more
 		p.nextSweep = c.now.Add(sweepPause)
-	case p.look == lookListed:
-		p.look = lookAny
+	case p.scan == scanListed:
+		p.scan = scanAny
 	case len(page.Rows) == 0, missing == 0 && c.parks.keys[p.Scope.Table] <= c.cfg.MaxKeys/2:
 		c.foundNone(p, ended)
 	default:
-		p.look, p.nextSweep = lookNone, c.lookAgain(s)
+		p.scan, p.nextSweep = scanNone, c.scanAgain(s)
 	}
 }

@@ -90,7 +90,7 @@ func TestTopicsAreAskedFor(t *testing.T) {
 	for name, change := range map[string]func(){
 		"listed":  func() { p.listed = true },
 		"ready":   func() { p.ready = true },
-		"looking": func() { p.look = lookAny },
+		"looking": func() { p.scan = scanAny },
 		"keeping": func() { p.phase = keeping },
 		"waiting": func() { p.Next = c.now.Add(1) },
 	} {
@@ -114,7 +114,7 @@ func TestUnknownTopicsAwaitTheList(t *testing.T) {
 		t.Error("they do not")
 	}
 	for name, change := range map[string]func(){
-		"looking":     func() { p.look = lookListed },
+		"looking":     func() { p.scan = scanListed },
 		"keeping":     func() { p.phase = keeping },
 		"swept later": func() { p.nextSweep = c.now.Add(1) },
 	} {
@@ -125,8 +125,8 @@ func TestUnknownTopicsAwaitTheList(t *testing.T) {
 		*p = before
 	}
 	c.Topics("main", map[string]bool{"x": true})
-	if p.look != lookListed {
-		t.Errorf("look %d once the topics are listed", p.look)
+	if p.scan != scanListed {
+		t.Errorf("scan %d once the topics are listed", p.scan)
 	}
 }
 
@@ -138,20 +138,20 @@ func TestTopicsAreListed(t *testing.T) {
 		names   map[string]bool
 		next    time.Duration // until it may be swept
 		listed  bool
-		look    look
+		scan    scan
 		tries   int
 	}{
-		"listed":                    {"main", map[string]bool{"x": true}, 1, true, lookNone, 1},
-		"missing":                   {"main", map[string]bool{"y": true}, 1, false, lookNone, 2},
-		"missing, looked at by now": {"main", nil, 0, false, lookAny, 1},
-		"another cluster's":         {"other", map[string]bool{"x": true}, 0, false, lookNone, 1},
+		"listed":                    {"main", map[string]bool{"x": true}, 1, true, scanNone, 1},
+		"missing":                   {"main", map[string]bool{"y": true}, 1, false, scanNone, 2},
+		"missing, looked at by now": {"main", nil, 0, false, scanAny, 1},
+		"another cluster's":         {"other", map[string]bool{"x": true}, 0, false, scanNone, 1},
 	} {
 		c, _, p := missing(t)
 		c.later(time.Second)
 		p.nextSweep = c.now.Add(x.next)
 		c.Topics(x.cluster, x.names)
-		if p.listed != x.listed || p.look != x.look || p.tries != x.tries || x.listed && !p.nextSweep.IsZero() {
-			t.Errorf("%s: listed %v, look %d, tries %d, swept in %v", name, p.listed, p.look, p.tries, p.nextSweep.Sub(c.now))
+		if p.listed != x.listed || p.scan != x.scan || p.tries != x.tries || x.listed && !p.nextSweep.IsZero() {
+			t.Errorf("%s: listed %v, scan %d, tries %d, swept in %v", name, p.listed, p.scan, p.tries, p.nextSweep.Sub(c.now))
 		}
 	}
 }
@@ -163,22 +163,22 @@ func TestLookedAtATopic(t *testing.T) {
 		rows, more, ended bool
 		with              func(*Core, *park)
 		ready             bool
-		look              look
+		scan              scan
 		swept             time.Duration
 		tries             int
 	}{
-		"rows":                    {rows: true, ended: true, look: lookNone, swept: time.Second, tries: 2},
-		"none":                    {ended: true, ready: true, look: lookNone, swept: sweepPause, tries: 1},
-		"none yet":                {look: lookAny, swept: sweepPause, tries: 1},
-		"none on a page of many":  {more: true, ended: true, look: lookAny, tries: 1},
-		"failed since":            {rows: true, ended: true, with: func(_ *Core, p *park) { p.failedAt = 1 << 40 }, look: lookAny, tries: 1},
-		"failed as it was asked":  {ended: true, with: func(c *Core, p *park) { p.failedAt = c.sweeps.page.askedAt }, ready: true, look: lookNone, swept: sweepPause, tries: 1},
-		"handed back":             {rows: true, ended: true, with: func(_ *Core, p *park) { p.phase = absorbed }, look: lookAny, tries: 1},
-		"parked again by another": {rows: true, ended: true, with: func(c *Core, p *park) { c.parks.byScope[p.Scope] = &park{} }, look: lookAny, tries: 1},
+		"rows":                    {rows: true, ended: true, scan: scanNone, swept: time.Second, tries: 2},
+		"none":                    {ended: true, ready: true, scan: scanNone, swept: sweepPause, tries: 1},
+		"none yet":                {scan: scanAny, swept: sweepPause, tries: 1},
+		"none on a page of many":  {more: true, ended: true, scan: scanAny, tries: 1},
+		"failed since":            {rows: true, ended: true, with: func(_ *Core, p *park) { p.failedAt = 1 << 40 }, scan: scanAny, tries: 1},
+		"failed as it was asked":  {ended: true, with: func(c *Core, p *park) { p.failedAt = c.sweeps.page.askedAt }, ready: true, scan: scanNone, swept: sweepPause, tries: 1},
+		"handed back":             {rows: true, ended: true, with: func(_ *Core, p *park) { p.phase = absorbed }, scan: scanAny, tries: 1},
+		"parked again by another": {rows: true, ended: true, with: func(c *Core, p *park) { c.parks.byScope[p.Scope] = &park{} }, scan: scanAny, tries: 1},
 	} {
 		c, table, p := missing(t)
-		p.look = lookAny
-		c.askLook([]*park{p})
+		p.scan = scanAny
+		c.askScan([]*park{p})
 		if x.with != nil {
 			x.with(c, p)
 		}
@@ -186,13 +186,13 @@ func TestLookedAtATopic(t *testing.T) {
 		if x.rows {
 			page.Rows = []*outbox.Row{onTopic(table, "1", "x")}
 		}
-		c.looked(c.sweeps.page, &page, x.ended)
+		c.scanned(c.sweeps.page, &page, x.ended)
 		swept := time.Duration(0)
 		if !p.nextSweep.IsZero() {
 			swept = p.nextSweep.Sub(c.now)
 		}
-		if p.ready != x.ready || p.look != x.look || swept != x.swept || p.tries != x.tries {
-			t.Errorf("%s: ready %v, look %d, swept in %v, tries %d", name, p.ready, p.look, swept, p.tries)
+		if p.ready != x.ready || p.scan != x.scan || swept != x.swept || p.tries != x.tries {
+			t.Errorf("%s: ready %v, scan %d, swept in %v, tries %d", name, p.ready, p.scan, swept, p.tries)
 		}
 	}
 }
@@ -203,7 +203,7 @@ func TestLooksAreFewerTheLongerTheyTake(t *testing.T) {
 	c, _, _ := begun(t, outbox.PublishedStatus)
 	c.cfg.WatchEvery, c.cfg.BackoffMax = time.Second, time.Minute
 	for took, want := range map[time.Duration]time.Duration{0: time.Second, time.Second: 20 * time.Second, time.Hour: time.Minute} {
-		if got := c.lookAgain(&sweep{at: c.now.Add(-took)}).Sub(c.now); got != want {
+		if got := c.scanAgain(&sweep{at: c.now.Add(-took)}).Sub(c.now); got != want {
 			t.Errorf("a look of %v is repeated after %v", took, got)
 		}
 	}
@@ -213,11 +213,11 @@ func TestLooksAreFewerTheLongerTheyTake(t *testing.T) {
 func TestNextLook(t *testing.T) {
 	t.Parallel()
 	c, table, p := missing(t)
-	if c.nextLook() != nil {
+	if c.nextScan() != nil {
 		t.Error("nothing is to be looked for")
 	}
-	p.look = lookAny
-	if got := c.nextLook(); len(got) != 1 || got[0] != p {
+	p.scan = scanAny
+	if got := c.nextScan(); len(got) != 1 || got[0] != p {
 		t.Error("the topic is to be looked for")
 	}
 	for name, change := range map[string]func(){
@@ -226,20 +226,20 @@ func TestNextLook(t *testing.T) {
 		"swept later": func() { p.nextSweep = c.now.Add(1) },
 	} {
 		before := *p
-		if change(); c.nextLook() != nil {
+		if change(); c.nextScan() != nil {
 			t.Errorf("%s: it is looked for", name)
 		}
 		*p = before
 	}
 	for i := range maxKeysASweep + 1 {
-		c.park(topicScope(string(rune('A'+i))), outbox.CauseTopic, "", time.Time{}).look = lookAny
+		c.park(topicScope(string(rune('A'+i))), outbox.CauseTopic, "", time.Time{}).scan = scanAny
 	}
-	if got := c.nextLook(); len(got) != maxKeysASweep {
+	if got := c.nextScan(); len(got) != maxKeysASweep {
 		t.Errorf("%d at once", len(got))
 	}
 	unknown := c.parkTopics(table, "")
-	unknown.look = lookListed
-	if got := c.nextLook(); len(got) != 1 || got[0] != unknown {
+	unknown.scan = scanListed
+	if got := c.nextScan(); len(got) != 1 || got[0] != unknown {
 		t.Error("unknown topics are looked for by themselves")
 	}
 }
@@ -248,7 +248,7 @@ func TestNextLook(t *testing.T) {
 func TestLookedAtUnknownTopics(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
-		look   look
+		scan   scan
 		topics []string // of rows, "-" before one: it can be no record
 		known  []string
 		keys   int
@@ -256,20 +256,20 @@ func TestLookedAtUnknownTopics(t *testing.T) {
 		most   int // topics that may be parked one by one
 		parked int
 		ready  bool
-		then   look
+		then   scan
 		swept  time.Duration
 	}{
-		"listed are found":                 {look: lookListed, topics: []string{"a", "b"}, parked: 2, then: lookListed, swept: sweepPause},
-		"known meanwhile":                  {look: lookListed, topics: []string{"a"}, known: []string{"a"}, then: lookAny},
-		"none is listed":                   {look: lookListed, then: lookAny},
-		"few are missing":                  {look: lookAny, topics: []string{"a", "b"}, most: 2, parked: 2, then: lookAny, swept: sweepPause},
-		"many are missing":                 {look: lookAny, topics: []string{"a", "b"}, most: 1, then: lookNone, swept: time.Second},
-		"as many as may be, and more come": {look: lookAny, topics: []string{"a"}, most: 2, more: true, then: lookNone, swept: time.Second},
-		"nothing is left":                  {look: lookAny, ready: true, then: lookNone, swept: sweepPause},
-		"only what can be no record":       {look: lookAny, topics: []string{"-a", "-b"}, ready: true, then: lookNone, swept: sweepPause},
-		"few of these":                     {look: lookAny, topics: []string{"-a"}, most: 5, ready: true, then: lookNone, swept: sweepPause},
-		"these, and half the keys":         {look: lookAny, topics: []string{"-a"}, keys: 5, ready: true, then: lookNone, swept: sweepPause},
-		"these, and more keys":             {look: lookAny, topics: []string{"-a"}, keys: 6, then: lookNone, swept: time.Second},
+		"listed are found":                 {scan: scanListed, topics: []string{"a", "b"}, parked: 2, then: scanListed, swept: sweepPause},
+		"known meanwhile":                  {scan: scanListed, topics: []string{"a"}, known: []string{"a"}, then: scanAny},
+		"none is listed":                   {scan: scanListed, then: scanAny},
+		"few are missing":                  {scan: scanAny, topics: []string{"a", "b"}, most: 2, parked: 2, then: scanAny, swept: sweepPause},
+		"many are missing":                 {scan: scanAny, topics: []string{"a", "b"}, most: 1, then: scanNone, swept: time.Second},
+		"as many as may be, and more come": {scan: scanAny, topics: []string{"a"}, most: 2, more: true, then: scanNone, swept: time.Second},
+		"nothing is left":                  {scan: scanAny, ready: true, then: scanNone, swept: sweepPause},
+		"only what can be no record":       {scan: scanAny, topics: []string{"-a", "-b"}, ready: true, then: scanNone, swept: sweepPause},
+		"few of these":                     {scan: scanAny, topics: []string{"-a"}, most: 5, ready: true, then: scanNone, swept: sweepPause},
+		"these, and half the keys":         {scan: scanAny, topics: []string{"-a"}, keys: 5, ready: true, then: scanNone, swept: sweepPause},
+		"these, and more keys":             {scan: scanAny, topics: []string{"-a"}, keys: 6, then: scanNone, swept: time.Second},
 	} {
 		c, table, _ := begun(t, outbox.PublishedStatus)
 		c.cfg.WatchEvery, c.cfg.MaxKeys, c.cfg.MaxTopics = time.Second, 10, x.most
@@ -278,8 +278,8 @@ func TestLookedAtUnknownTopics(t *testing.T) {
 			p.knownTopics[topicScope(topic)] = true
 		}
 		c.parks.keys[table.String()] = x.keys
-		c.askLook([]*park{p})
-		p.look = x.look
+		c.askScan([]*park{p})
+		p.scan = x.scan
 		page := outbox.Page{More: x.more}
 		for i, topic := range x.topics {
 			r := onTopic(table, string(rune('1'+i)), topic)
@@ -289,13 +289,13 @@ func TestLookedAtUnknownTopics(t *testing.T) {
 			page.Rows = append(page.Rows, r)
 		}
 		before := len(c.parks.list)
-		c.looked(c.sweeps.page, &page, true)
+		c.scanned(c.sweeps.page, &page, true)
 		swept := time.Duration(0)
 		if !p.nextSweep.IsZero() {
 			swept = p.nextSweep.Sub(c.now)
 		}
-		if got := len(c.parks.list) - before; got != x.parked || p.ready != x.ready || p.look != x.then || swept != x.swept {
-			t.Errorf("%s: %d parked, ready %v, look %d, swept in %v", name, got, p.ready, p.look, swept)
+		if got := len(c.parks.list) - before; got != x.parked || p.ready != x.ready || p.scan != x.then || swept != x.swept {
+			t.Errorf("%s: %d parked, ready %v, scan %d, swept in %v", name, got, p.ready, p.scan, swept)
 		}
 	}
 }
@@ -421,29 +421,29 @@ func TestTopicsThatTookRecordsAreKnown(t *testing.T) {
 func TestWhatALookAsksFor(t *testing.T) {
 	t.Parallel()
 	c, table, p := missing(t)
-	if got := scopesOf(c.lookParts([]*park{p})); !slices.Equal(got, []string{"outbox: x -"}) {
+	if got := scopesOf(c.scanParts([]*park{p})); !slices.Equal(got, []string{"outbox: x -"}) {
 		t.Errorf("%q", got)
 	}
 	wide := c.parkedTable(table, outbox.CauseKeys)
-	if got := c.lookParts([]*park{p}); len(got) != 0 {
+	if got := c.scanParts([]*park{p}); len(got) != 0 {
 		t.Errorf("of a parked table %q", scopesOf(got))
 	}
 	c.unpark(wide)
 	unknown := c.parkTopics(table, "")
-	unknown.look = lookListed
-	if got := scopesOf(c.lookParts([]*park{unknown})); !slices.Equal(got, []string{"outbox: public.outbox - x"}) || unknown.look != lookAny {
-		t.Errorf("nothing is listed: %q, look %d", got, unknown.look)
+	unknown.scan = scanListed
+	if got := scopesOf(c.scanParts([]*park{unknown})); !slices.Equal(got, []string{"outbox: public.outbox - x"}) || unknown.scan != scanAny {
+		t.Errorf("nothing is listed: %q, scan %d", got, unknown.scan)
 	}
 	for _, topic := range []string{"d", "c", "b", "a"} {
 		unknown.knownTopics[topicScope(topic)] = true
 	}
 	c.topics.listed = map[string]map[string]bool{"main": {"x": true, "n": true, "m": true}, "aux": {"k": true}}
-	unknown.look = lookListed
-	if got := scopesOf(c.lookParts([]*park{unknown})); !slices.Equal(got, []string{"outbox: k m n -"}) || unknown.look != lookListed {
-		t.Errorf("%q, look %d", got, unknown.look)
+	unknown.scan = scanListed
+	if got := scopesOf(c.scanParts([]*park{unknown})); !slices.Equal(got, []string{"outbox: k m n -"}) || unknown.scan != scanListed {
+		t.Errorf("%q, scan %d", got, unknown.scan)
 	}
-	unknown.look = lookAny
-	if got := scopesOf(c.lookParts([]*park{unknown})); !slices.Equal(got, []string{"outbox: public.outbox - a b c d x"}) {
+	unknown.scan = scanAny
+	if got := scopesOf(c.scanParts([]*park{unknown})); !slices.Equal(got, []string{"outbox: public.outbox - a b c d x"}) {
 		t.Errorf("%q", got)
 	}
 	if known := c.knownTopicsOf(table); len(known) != 5 || c.knownTopicsOf(&outbox.Table{Name: "other"}) != nil {
@@ -519,7 +519,7 @@ func TestWhoWaitsForAList(t *testing.T) {
 		t.Error("asked for nobody")
 	}
 	tries := p.tries
-	if c.Topics("main", nil); p.look != lookNone || p.tries != tries {
+	if c.Topics("main", nil); p.scan != scanNone || p.tries != tries {
 		t.Errorf("%+v", p)
 	}
 	p.listed = false
