@@ -2,7 +2,7 @@ package checkpoint
 
 import "github.com/outbox-cdc/outbox-cdc/internal/outbox"
 
-// noTx is the ledger place of what no transaction waits for: a row that the
+// noTx is the sequence number of what no transaction waits for: a row that the
 // sweeper read, or one whose transaction was released early.
 const noTx int64 = -1
 

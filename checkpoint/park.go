@@ -39,7 +39,7 @@ type park struct {
 	ready     bool
 	lastSweep uint64 // request number, for taking turns
 	nextSweep time.Time
-	bed       int // its place among the sleepers, or 0: it is awake
+	bed       int // its index among the sleepers from 1, or 0: it is awake
 	// created is when the row was that RowID names, or that an unmarked row's park is of; 0: not known.
 	created int64
 

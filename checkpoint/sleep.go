@@ -51,7 +51,7 @@ func (s *parkSet) rest(now time.Time) {
 	})
 }
 
-// sleepers is a heap, by wakesAt. The bed of each is its place, counted from 1.
+// sleepers is a heap, by wakesAt. The bed of each is its index, counted from 1.
 type sleepers []*park
 
 func (s sleepers) Len() int           { return len(s) }

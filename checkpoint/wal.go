@@ -90,7 +90,7 @@ func (c *Core) carriedRow(r *outbox.Row) bool {
 	if e.tx == noTx {
 		e.tx = c.ledger.hold()
 	}
-	c.rows.arrive(h) // its place among the rows of this connection
+	c.rows.arrive(h) // it comes in the order of this connection
 	return true
 }
 
