@@ -31,8 +31,9 @@ type machine struct {
 	fencing bool        // the identity belongs to a transactional id
 	tx      *transactor // nil: no transactions
 	topics  map[string]*topic
-	last    *topic            // of the last row: most rows go where the one before went
-	dirty   []*partitionQueue // to be looked at by pump
+	uuids   map[string]sarama.Uuid // by name, of every topic that was there, also of those that are forgotten
+	last    *topic                 // of the last row: most rows go where the one before went
+	dirty   []*partitionQueue      // to be looked at by pump
 	waiting map[*partitionQueue]struct{}
 	failing map[*partitionQueue]struct{} // partitions that have an err
 	stalled map[*topic]trouble
@@ -194,7 +195,7 @@ type note struct {
 
 func newMachine(cluster string, cfg machineConfig, topics []string) *machine {
 	m := &machine{
-		cluster: cluster, cfg: cfg, id: nobody, fencing: true, topics: map[string]*topic{}, stalled: map[*topic]trouble{},
+		cluster: cluster, cfg: cfg, id: nobody, fencing: true, topics: map[string]*topic{}, uuids: map[string]sarama.Uuid{}, stalled: map[*topic]trouble{},
 		waiting: map[*partitionQueue]struct{}{}, failing: map[*partitionQueue]struct{}{},
 	}
 	if tx := cfg.transactions; tx != nil {

@@ -148,6 +148,7 @@ func (m *machine) learn(t *topic, info topicInfo) {
 		m.stall(t, fmt.Errorf("topic %s: brokers do not tell its partitions yet", t.name))
 		return
 	}
+	m.recognise(t, info)
 	t.missing, t.since = 0, time.Time{}
 	delete(m.stalled, t)
 	if info.maxBytes > 0 {
@@ -166,6 +167,21 @@ func (m *machine) learn(t *topic, info topicInfo) {
 	case topicBlocked: // a batch may still be in flight
 		m.lead(t, info)
 	}
+}
+
+// recognise tells of a topic that was made again, also if it was forgotten while it was not there.
+func (m *machine) recognise(t *topic, info topicInfo) {
+	if info.uuid == (sarama.Uuid{}) {
+		return
+	}
+	if was, ok := m.uuids[t.name]; ok && was != info.uuid {
+		m.note(madeAgain(t.name), t.name, nil)
+	}
+	m.uuids[t.name] = info.uuid
+}
+
+func madeAgain(topic string) string {
+	return "topic was deleted and made again, so it lacks the rows that were SENT before; to see them: outbox-cdc replay --topic " + topic + " (with --yes they are sent again)"
 }
 
 // isReplacedBy says that the topic was deleted and made again. It never has fewer partitions

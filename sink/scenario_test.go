@@ -892,9 +892,38 @@ func TestTroubleOfATopicThatIsForgotten(t *testing.T) {
 func TestATopicThatWasMadeAgain(t *testing.T) {
 	s := newStage(t, false)
 	s.hear(0, 1, 1)
-	s.hear(0, 2, 1)
+	s.madeAgain(s.hear(0, 2, 1), 1)
+	s.madeAgain(s.hear(0, 2, 1), 0)
 	_, w := s.publish(-1)
 	s.outcome(w, outbox.Withdrawn, errRecreated)
+}
+
+// It is told of a topic, too, that was forgotten while it was not there.
+func TestATopicThatWasForgottenAndMadeAgain(t *testing.T) {
+	s := newStage(t, false)
+	s.madeAgain(s.hear(0, 1, 1), 0)
+	s.hear(sarama.ErrUnknownTopicOrPartition, 0, 0)
+	s.later(3 * time.Second)
+	s.hear(sarama.ErrUnknownTopicOrPartition, 0, 0)
+	if len(s.m.topics) > 0 {
+		t.Fatalf("topics %v", s.m.topics)
+	}
+	s.publish(-1)
+	s.madeAgain(s.hear(0, 2, 1), 1)
+}
+
+// madeAgain expects so many lines that name the command for the rows of the old topic.
+func (s *stage) madeAgain(w work, times int) {
+	s.Helper()
+	n := 0
+	for _, note := range w.notes {
+		if note.topic == "t" && strings.Contains(note.text, "outbox-cdc replay --topic t ") {
+			n++
+		}
+	}
+	if n != times {
+		s.Errorf("%d lines, not %d: %+v", n, times, w.notes)
+	}
 }
 
 // deleted has a topic be gone while a batch is on its way there, of which an earlier try may

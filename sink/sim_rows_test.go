@@ -437,6 +437,9 @@ func (w *sim) excused(t *simTopic, err error) {
 		}
 	case errors.Is(err, errRecreated):
 		if t.made > 1 { // or else it cannot have been
+			if t.uuid != 0 && w.notes[madeAgain(t.name)+t.name] == 0 {
+				w.fail("nobody reads that topic %s was made again", t.name)
+			}
 			return
 		}
 	case errors.As(err, &code) && (t.excuses[code] || t.internal):

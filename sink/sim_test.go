@@ -349,6 +349,9 @@ func (w *sim) collect(out work) {
 	for _, n := range out.notes {
 		w.tell("note: %s %s %v", n.topic, n.text, n.err)
 		w.notes[n.text+n.topic]++
+		if n.text == madeAgain(n.topic) && w.topic(n.topic).made < 2 {
+			w.fail("topic %s was made once", n.topic)
+		}
 		if strings.HasSuffix(n.text, " partitions now") { // its rows are placed again, and a row that was named is sent again
 			for _, r := range w.of {
 				if r.pub != nil && r.pub.Topic == n.topic {
