@@ -245,12 +245,7 @@ func (g *gathering) rivals(ctx context.Context, pool *pgxpool.Pool) {
 		g.facts.Paused = paused
 	}
 	// What exactly-once delivery left open, where there ever was any.
-	g.probe(ctx, "tallies", func(ctx context.Context) (err error) {
-		if g.facts.Stream.Once != nil {
-			if g.facts.Unclean, err = store.Unclean(ctx, claim); err != nil {
-				return err
-			}
-		}
+	g.probe(ctx, "tallies", func(ctx context.Context) error {
 		there, err := store.HasTallies(ctx)
 		if err != nil || !there {
 			return err
@@ -259,6 +254,9 @@ func (g *gathering) rivals(ctx context.Context, pool *pgxpool.Pool) {
 		if once := g.facts.Stream.Once; once != nil {
 			clusters = slices.Sorted(maps.Keys(once.Journals))
 			if g.facts.Tallies, err = store.TallyStates(ctx, status.MaxLeft); err != nil {
+				return err
+			}
+			if g.facts.Unclean, err = store.Unclean(ctx, claim); err != nil {
 				return err
 			}
 		}
