@@ -72,7 +72,7 @@ func (m *machine) learnJournal(info topicInfo) {
 		m.journalTrouble(fmt.Errorf("topic %s, the journal of published rows, has %d partitions, must have 1", t.name, len(info.leaders)))
 		return
 	case known != "" && known != info.uuid.String():
-		m.out.fatal = fmt.Errorf("%w: topic %s was deleted and created again", exactlyonce.ErrJournal, t.name)
+		m.out.fatal = fmt.Errorf("%w: topic %s is not the journal that the database knows: it was deleted and created again, or journal.topic or the brokers were changed", exactlyonce.ErrJournal, t.name)
 		return
 	}
 	t.state, t.uuid, t.maxBytes, m.tx.trouble = topicReady, info.uuid, info.maxBytes, trouble{}

@@ -237,6 +237,16 @@ func TestExactlyOnceChangesOfModeAndMapping(t *testing.T) {
 	w.stream["name"] = fmt.Sprint(name, "-2")
 	refused("exactly_once", "did not stop cleanly")
 	w.stream["name"] = name
+	kafka := w.config["kafka"]
+	w.config["kafka"] = fields{"clusters": fields{"renamed": w.cluster}}
+	refused("exactly_once", "to Kafka cluster main exactly once and did not stop cleanly")
+	w.config["kafka"] = kafka
+	w.stream["journal"] = fields{"topic": w.topic + "-journal"}
+	if out, err := w.command("init", "--kafka", "--config", w.file()); err != nil {
+		t.Fatalf("outbox-cdc init --kafka: %v\n%s", err, out)
+	}
+	refused("exactly_once", "is not the journal that the database knows")
+	delete(w.stream, "journal")
 	remapped(true)
 	refused("exactly_once", "published with another mapping")
 	remapped(false)
