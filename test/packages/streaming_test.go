@@ -145,6 +145,7 @@ func TestFiveMinutes(t *testing.T) {
 				s.start(prepared(exec.Command(filepath.Join(program, "outbox-cdc"), "run")))
 				continue
 			}
+			line = strings.Replace(line, "postgres://postgres@localhost:5432/orders", s.db.DSN, 1)
 			run(t, prepared(exec.Command("sh", "-c", line)))
 		}
 	}

@@ -103,7 +103,7 @@ type timeline struct {
 }
 
 func (t timeline) x(at time.Time) int {
-	return max(0, chartWidth-int(t.now.Sub(at)*chartWidth/t.span))
+	return min(max(0, chartWidth-int(t.now.Sub(at)*chartWidth/t.span)), chartWidth)
 }
 
 func agoText(ago time.Duration) string {
@@ -149,9 +149,11 @@ func chartOf(title string, history []status.Point, now time.Time, axis func(leas
 	for _, s := range all {
 		drawn := chartLine{Name: s.name, Class: s.class}
 		var points []string
+		var last int // x of the last point
 		end := func() {
-			if len(points) == 1 {
-				points = append(points, points[0]) // a dot
+			if len(points) == 1 { // a dash that can be seen
+				_, y, _ := strings.Cut(points[0], ",")
+				points = []string{fmt.Sprintf("%d,%s", max(0, last-2), y), fmt.Sprintf("%d,%s", min(last+2, chartWidth), y)}
 			}
 			if len(points) > 0 {
 				drawn.Stretches, points = append(drawn.Stretches, strings.Join(points, " ")), nil
@@ -163,7 +165,8 @@ func chartOf(title string, history []status.Point, now time.Time, axis func(leas
 				end()
 			}
 			if ok {
-				points = append(points, fmt.Sprintf("%d,%.0f", line.x(history[i].At), a.y(v)))
+				last = line.x(history[i].At)
+				points = append(points, fmt.Sprintf("%d,%.0f", last, a.y(v)))
 			}
 		}
 		end()
@@ -177,10 +180,11 @@ func chartOf(title string, history []status.Point, now time.Time, axis func(leas
 func pointsOf(history []status.Point, line timeline, print func(float64) string, all []series) []chartPoint {
 	var list []chartPoint
 	width := int(max(line.span/chartPoints, chartStep) * chartWidth / line.span)
+	placeOf := func(p *status.Point) int { return min(line.x(p.At)/width, (chartWidth-1)/width) }
 	for i := 0; i < len(history); {
-		place := line.x(history[i].At) / width
+		place := placeOf(&history[i])
 		most, known := make([]float64, len(all)), make([]bool, len(all))
-		for ; i < len(history) && line.x(history[i].At)/width == place; i++ {
+		for ; i < len(history) && placeOf(&history[i]) == place; i++ {
 			for k, s := range all {
 				if v, ok := s.value(&history[i]); ok {
 					most[k], known[k] = max(most[k], v), true
@@ -194,7 +198,7 @@ func pointsOf(history []status.Point, line timeline, print func(float64) string,
 			}
 		}
 		if len(said) > 0 {
-			ago := line.now.Sub(history[i-1].At)
+			ago := max(0, line.now.Sub(history[i-1].At))
 			list = append(list, chartPoint{place * width, width, agoText(ago) + ": " + strings.Join(said, ", ")})
 		}
 	}

@@ -241,6 +241,11 @@ func TestCharts(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, c.got, c.want)
 		}
 	}
+	// A sample after the axis's end, which moves by steps, stays on it; a single one is a dash.
+	late := []status.Point{{At: noon.Add(-2 * time.Minute), PerSecond: 1}, {At: noon.Add(9 * time.Second), PerSecond: 1}}
+	if c := chartsOf(late, noon.Add(9*time.Second))[0]; c.Lines[0].Stretches[1] != "358,50 360,50" || c.Points[1].X+c.Points[1].Width > chartWidth {
+		t.Errorf("beyond the axis: %q, %+v", c.Lines[0].Stretches, c.Points)
+	}
 	if len(chartsOf(nil, noon)) > 0 || len(chartsOf(a.History[:1], noon)) > 0 {
 		t.Error("a line of nothing")
 	}
