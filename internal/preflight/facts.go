@@ -152,6 +152,8 @@ type TableFacts struct {
 	States []string
 	// Chosen says how many rows the mapping's conditions leave to others; nil: it has none.
 	Chosen *tablesql.Chosen
+	// Newest is how old the newest time of each column without time zone is, in seconds, if it is UTC.
+	Newest map[string]int64
 	// Locks of the application that are held next to its own relay.
 	Locks   []LockFacts
 	Missing map[string]string

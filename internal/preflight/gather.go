@@ -541,6 +541,7 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, t *TableFacts
 	}
 	look("chosen", t.chosen)
 	look("backlog", t.backlog)
+	look("newest", t.newest)
 }
 
 // lockedFor is why a locked table was not looked at.
@@ -613,6 +614,19 @@ func (t *TableFacts) backlog(ctx context.Context, conn *pgx.Conn) error {
 	if err == nil {
 		found.More = found.Rows >= countRows
 		t.Backlog = &found
+	}
+	return err
+}
+
+func (t *TableFacts) newest(ctx context.Context, conn *pgx.Conn) error {
+	columns := t.Inspection.Relation.Unzoned()
+	if len(columns) == 0 {
+		return nil
+	}
+	found := map[string]int64{}
+	err := reading(ctx, conn, t.Inspection.Relation.Newest(columns, func(column string, age int64) { found[column] = age }))
+	if err == nil {
+		t.Newest = found
 	}
 	return err
 }

@@ -42,6 +42,12 @@ var kafkaChecks = []check{
 		why:    "a record that is too large is refused each time, and fails when its tries are used up",
 	},
 	{
+		name: "record-times", judge: eachTopic(judgeRecordTimes),
+		looks:  "`message.timestamp.type`, `.before.max.ms` and `.after.max.ms` of topics of tables with `timestamp`, against their rows",
+		levels: "FAIL: the oldest row that waits is older than the topic takes, or the newest further ahead. WARN: a row that an outage keeps for a week will be, or the topic sets its own times",
+		why:    "the broker refuses a record whose time is out of bounds each time, and its row fails when its tries are used up",
+	},
+	{
 		name: "compaction", judge: eachTopic(judgeCompaction),
 		looks:  "topics with `cleanup.policy=compact` against keys that may be NULL",
 		levels: "WARN: records without a key can go there. FAIL: they have none at all",
@@ -268,6 +274,40 @@ func judgeMessageSize(j *judgment, subject string, c *ClusterFacts, t *TopicFact
 		j.ok(subject, "%s: batches are kept below the topic's limit", found)
 	default:
 		j.ok(subject, "%s", found)
+	}
+}
+
+func judgeRecordTimes(j *judgment, subject string, c *ClusterFacts, t *TopicFacts) {
+	const longOutage = 7 * 86_400 // seconds
+	oldest, newest, mapped := int64(-1), int64(0), false
+	for i := range j.Tables {
+		table := &j.Tables[i]
+		m := &table.Table.Mapping
+		if m.Timestamp == "" || !leadsTo(table, c.Name, t.Name) {
+			continue
+		}
+		mapped = true
+		if table.Backlog != nil && m.CreatedAt == m.Timestamp {
+			oldest = max(oldest, table.Backlog.Oldest)
+		}
+		newest = min(newest, table.Newest[m.Timestamp])
+	}
+	before, after := t.Settings.number("message.timestamp.before.max.ms")/1000, t.Settings.number("message.timestamp.after.max.ms")/1000
+	switch kind, known := t.Settings["message.timestamp.type"]; {
+	case !mapped:
+		j.ok(subject, "records have the time of their producing")
+	case !known:
+		j.skip(subject, "message.timestamp.type may not be read (DESCRIBE_CONFIGS)")
+	case kind == "LogAppendTime":
+		j.warn(subject, "message.timestamp.type is LogAppendTime, so records have the time of their arrival, not that of the column that timestamp names", c.configs(t, "message.timestamp.type=CreateTime"))
+	case before > 0 && oldest > before:
+		j.fail(subject, fmt.Sprintf("message.timestamp.before.max.ms is %s, and the oldest row that waits is %s old", span(before), span(oldest)), c.configs(t, "message.timestamp.before.max.ms=9223372036854775807"))
+	case after > 0 && -newest > after:
+		j.fail(subject, fmt.Sprintf("message.timestamp.after.max.ms is %s, and the newest row is %s ahead", span(after), span(-newest)), "see the check times", c.configs(t, "message.timestamp.after.max.ms=9223372036854775807"))
+	case before > 0 && before < longOutage:
+		j.warn(subject, fmt.Sprintf("message.timestamp.before.max.ms is %s: a row that an outage keeps for longer fails", span(before)), c.configs(t, "message.timestamp.before.max.ms=9223372036854775807"))
+	default:
+		j.ok(subject, "records keep the time of their row")
 	}
 }
 

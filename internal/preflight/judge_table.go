@@ -3,6 +3,7 @@ package preflight
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -97,6 +98,12 @@ var tableChecks = []check{
 		looks:  "the words of the status: what its type, its CHECK constraints and those of the archive allow, and what rows have (a sample)",
 		levels: "FAIL: a word that we would write is refused. WARN: no row has any word of the mapping",
 		why:    "rows in states that the mapping does not name are left alone, and a mark that the table refuses leaves its row to be published again",
+	},
+	{
+		name: "times", judge: eachInspected(judgeTimes),
+		looks:  "columns of type `timestamp` without time zone that `created_at` or `timestamp` name: their newest values (a sample) against the database's clock",
+		levels: "WARN: one is ahead of it, so the values are not UTC",
+		why:    "such a time counts as UTC: of local times, ages and due times are wrong by the zone's offset, and Kafka refuses records whose time is far ahead",
 	},
 	{
 		name: "rows", judge: eachInspected(judgeRows),
@@ -416,6 +423,30 @@ func judgeStates(j *judgment, name string, t *TableFacts) {
 		}
 	}
 	j.otherwise(name, "%s", wordsOf(t))
+}
+
+// ahead is by how much a time may be ahead of the clock, in seconds.
+const ahead = 120
+
+func judgeTimes(j *judgment, name string, t *TableFacts) {
+	if t.Missing["newest"] != "" {
+		j.unseen(name, t.Missing["newest"])
+		return
+	}
+	var ages []string
+	for _, column := range slices.Sorted(maps.Keys(t.Newest)) {
+		age := t.Newest[column]
+		if age >= -ahead {
+			ages = append(ages, column+": "+span(max(age, 0)))
+			continue
+		}
+		j.warn(name, fmt.Sprintf("column %q has no time zone and counts as UTC, but its newest time is %s ahead: its writers seem to use local time", column, span(-age)),
+			fmt.Sprintf("ALTER TABLE %s ALTER %s TYPE timestamptz USING %[2]s AT TIME ZONE '…';  -- the writers' zone; or have them write UTC", quotedTable(t.Table.Table), sql.Identifier(column)))
+	}
+	if len(ages) > 0 {
+		j.otherwise(name, "times without time zone count as UTC; the newest are that old: %s", strings.Join(ages, ", "))
+	}
+	j.otherwise(name, "no time is without time zone, or no row has one")
 }
 
 func judgeLocks(j *judgment, name string, t *TableFacts) {

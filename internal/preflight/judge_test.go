@@ -100,6 +100,15 @@ func sound() *Facts {
 	}
 }
 
+// times are those of records, on a topic with a bound.
+func times(before, kind string) func(f *Facts) {
+	return func(f *Facts) {
+		f.Tables[0].Table.Mapping.Timestamp = "created_at"
+		s := f.Kafka[0].Topics[0].Settings
+		s["message.timestamp.type"], s["message.timestamp.before.max.ms"], s["message.timestamp.after.max.ms"] = kind, before, "3600000"
+	}
+}
+
 func TestNothingIsSaidOfWhatIsSound(t *testing.T) {
 	for _, f := range Judge(sound()) {
 		if f.Level != OK && f.Check != "shedlock" && f.Check != "slot-creation" {
@@ -380,12 +389,26 @@ func TestJudgments(t *testing.T) {
 			topic(func(t *TopicFacts) { t.Settings["cleanup.policy"] = "compact" })(f)
 			f.Tables[0].Table.Mapping.Key = nil
 		}, []string{"have no key"}},
-		"no WRITE":       {"topic-acl", Fail, topic(func(t *TopicFacts) { t.Operations = 0 }), []string{"--operation Write --topic orders"}},
-		"no READ":        {"topic-acl", Warn, topic(func(t *TopicFacts) { t.Operations = 1 << uint(sarama.AclOperationWrite) }), []string{"--operation Read"}},
-		"ops unknown":    {"topic-acl", Skip, topic(func(t *TopicFacts) { t.Operations, t.OperationsKnown = math.MinInt32, false }), nil},
-		"no idempotence": {"idempotent-write", Fail, func(f *Facts) { f.Kafka[0].Idempotent = answer(sarama.ErrClusterAuthorizationFailed) }, []string{"--operation IdempotentWrite --cluster"}},
-		"no fencing":     {"transactional-id", Warn, func(f *Facts) { f.Kafka[0].Transactional = answer(sarama.ErrTransactionalIDAuthorizationFailed) }, []string{"--transactional-id outbox-cdc-orders-main"}},
-		"no Kafka":       {"topics", Skip, func(f *Facts) { f.Kafka[0].Err = "no broker can be used" }, []string{"could not look"}},
+		"older than the topic takes": {"record-times", Fail, func(f *Facts) {
+			times("86400000", "CreateTime")(f)
+			f.Tables[0].Backlog.Oldest = 90_000
+		}, []string{"is 24h00m, and the oldest row that waits is 25h00m old", "message.timestamp.before.max.ms=9223372036854775807"}},
+		"further ahead than the topic takes": {"record-times", Fail, func(f *Facts) {
+			times("9223372036854775807", "CreateTime")(f)
+			f.Tables[0].Newest = map[string]int64{"created_at": -7200}
+		}, []string{"is 1h00m, and the newest row is 2h00m ahead"}},
+		"older after an outage":  {"record-times", Warn, times("86400000", "CreateTime"), []string{"that an outage keeps for longer fails"}},
+		"times of arrival":       {"record-times", Warn, times("86400000", "LogAppendTime"), []string{"LogAppendTime"}},
+		"times that are taken":   {"record-times", OK, times("9223372036854775807", "CreateTime"), nil},
+		"local times":            {"times", Warn, func(f *Facts) { f.Tables[0].Newest = map[string]int64{"created_at": -7200} }, []string{"2h00m ahead", "TYPE timestamptz"}},
+		"times without rows":     {"times", OK, func(f *Facts) { f.Tables[0].Newest = map[string]int64{} }, nil},
+		"times that are not due": {"times", OK, func(f *Facts) { f.Tables[0].Newest = map[string]int64{"created_at": 7200} }, []string{"created_at: 2h00m"}},
+		"no WRITE":               {"topic-acl", Fail, topic(func(t *TopicFacts) { t.Operations = 0 }), []string{"--operation Write --topic orders"}},
+		"no READ":                {"topic-acl", Warn, topic(func(t *TopicFacts) { t.Operations = 1 << uint(sarama.AclOperationWrite) }), []string{"--operation Read"}},
+		"ops unknown":            {"topic-acl", Skip, topic(func(t *TopicFacts) { t.Operations, t.OperationsKnown = math.MinInt32, false }), nil},
+		"no idempotence":         {"idempotent-write", Fail, func(f *Facts) { f.Kafka[0].Idempotent = answer(sarama.ErrClusterAuthorizationFailed) }, []string{"--operation IdempotentWrite --cluster"}},
+		"no fencing":             {"transactional-id", Warn, func(f *Facts) { f.Kafka[0].Transactional = answer(sarama.ErrTransactionalIDAuthorizationFailed) }, []string{"--transactional-id outbox-cdc-orders-main"}},
+		"no Kafka":               {"topics", Skip, func(f *Facts) { f.Kafka[0].Err = "no broker can be used" }, []string{"could not look"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := sound()

@@ -264,7 +264,7 @@ func least(sofar, n int) int {
 }
 
 // wanted are the settings of a topic that matter.
-var wanted = []string{"max.message.bytes", "min.insync.replicas", "cleanup.policy", "retention.ms", "retention.bytes", "compression.type", "unclean.leader.election.enable"}
+var wanted = []string{"max.message.bytes", "min.insync.replicas", "cleanup.policy", "retention.ms", "retention.bytes", "compression.type", "message.timestamp.type", "message.timestamp.before.max.ms", "message.timestamp.after.max.ms", "unclean.leader.election.enable"}
 
 // settings reads the topics' settings, which needs DESCRIBE_CONFIGS on them.
 func (c *clusterProbe) settings(conn *sarama.Broker) {

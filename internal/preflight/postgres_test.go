@@ -86,9 +86,13 @@ func TestTablesAsTheyAre(t *testing.T) {
 		"update published":  {"ALTER TABLE outbox REPLICA IDENTITY NOTHING; CREATE PUBLICATION dbz FOR TABLE outbox", "replica-identity", Fail, []string{`ALTER PUBLICATION "dbz" SET (publish = 'insert');`}},
 		"published twice, as version 14 lists it": {`CREATE TABLE above (LIKE outbox) PARTITION BY RANGE (id); DROP PUBLICATION outbox_cdc_orders; ALTER TABLE outbox ALTER id DROP IDENTITY IF EXISTS, REPLICA IDENTITY NOTHING;
 			ALTER TABLE above ATTACH PARTITION outbox FOR VALUES FROM (0) TO (1000); CREATE PUBLICATION dbz FOR TABLE above, outbox`, "replica-identity", Fail, []string{`ALTER PUBLICATION "dbz" SET (publish = 'insert');`}},
-		"identity full":     {"ALTER TABLE outbox REPLICA IDENTITY FULL; CREATE PUBLICATION dbz FOR TABLE outbox", "replica-identity", Warn, []string{"REPLICA IDENTITY DEFAULT"}},
-		"old rows":          {"INSERT INTO outbox (topic, created_at) SELECT 'orders', now() - interval '3 days' FROM generate_series(1, 5)", "backlog", Warn, []string{"5 rows wait, the oldest for 3 days"}},
-		"not published":     {"ALTER PUBLICATION outbox_cdc_orders DROP TABLE outbox", "publication-tables", Fail, []string{`ALTER PUBLICATION "outbox_cdc_orders" ADD TABLE "public"."outbox";`}},
+		"identity full":         {"ALTER TABLE outbox REPLICA IDENTITY FULL; CREATE PUBLICATION dbz FOR TABLE outbox", "replica-identity", Warn, []string{"REPLICA IDENTITY DEFAULT"}},
+		"old rows":              {"INSERT INTO outbox (topic, created_at) SELECT 'orders', now() - interval '3 days' FROM generate_series(1, 5)", "backlog", Warn, []string{"5 rows wait, the oldest for 3 days"}},
+		"not published":         {"ALTER PUBLICATION outbox_cdc_orders DROP TABLE outbox", "publication-tables", Fail, []string{`ALTER PUBLICATION "outbox_cdc_orders" ADD TABLE "public"."outbox";`}},
+		"a column that refuses": {"ALTER TABLE outbox ADD CONSTRAINT few CHECK (attempts < 10)", "writes", Fail, []string{"giving a row up after its last attempt would be refused", `"few" on attempts`}},
+		"local times": {`DROP INDEX outbox_due; ALTER TABLE outbox ALTER created_at TYPE timestamp;
+			INSERT INTO outbox (topic, created_at) VALUES ('orders', now() AT TIME ZONE 'UTC' + interval '2 hours')`, "times", Warn, []string{`"created_at" has no time zone`, "ahead: its writers", "TYPE timestamptz"}},
+		"times in UTC":      {"ALTER TABLE outbox ALTER created_at TYPE timestamp; INSERT INTO outbox (topic, created_at) VALUES ('orders', now() AT TIME ZONE 'UTC')", "times", OK, nil},
 		"children":          {"CREATE TABLE outbox_orders (extra text) INHERITS (outbox)", "publication-tables", Fail, []string{"inherit from public.outbox (public.outbox_orders)", "NO INHERIT"}},
 		"more than inserts": {"ALTER PUBLICATION outbox_cdc_orders SET (publish = 'insert, update')", "publication", Warn, []string{"SET (publish = 'insert');"}},
 		"no inserts":        {"ALTER PUBLICATION outbox_cdc_orders SET (publish = 'truncate')", "publication", Fail, nil},

@@ -43,6 +43,42 @@ func scan(value []byte, into *int64) (err error) {
 	return err
 }
 
+// Unzoned are the columns of type timestamp that say when a row was made, or what time its record has.
+func (r *Relation) Unzoned() (names []string) {
+	m := &r.Table.Mapping
+	for _, name := range []string{m.CreatedAt, m.Timestamp} {
+		if c := r.Column(name); c != nil && c.OID == oidTimestamp && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Newest is the age in seconds, by UTC, of the newest time in each of the columns, among the last rows by
+// the id and the first of the table; less than nothing: it is yet to come. A column
+// of which no row has a time is not found.
+func (r *Relation) Newest(columns []string, found func(column string, age int64)) Step {
+	var ages, sampled []string
+	for _, name := range columns {
+		ages, sampled = append(ages, ageOf("max("+sql.Identifier(name)+")::timestamptz")+" / 1000000"), append(sampled, Ref(name))
+	}
+	list := "SELECT " + strings.Join(sampled, ", ") + " FROM " + r.Name() + " AS t"
+	last := " ORDER BY " + joined(r.Table.Mapping.ID, ", ", func(name string) string { return Ref(name) + " DESC" }) + " LIMIT 100"
+	read := func(row [][]byte) error {
+		for i, name := range columns {
+			var age int64
+			if err := scan(row[i], &age); err != nil {
+				return err
+			}
+			if row[i] != nil {
+				found(name, age)
+			}
+		}
+		return nil
+	}
+	return Step{Each: read, SQL: "SELECT " + strings.Join(ages, ", ") + " FROM ((" + list + last + ") UNION ALL (" + list + " LIMIT 1000)) AS sampled"}
+}
+
 // bytes is about what the row's record takes.
 func (r *Relation) bytes() string {
 	m := &r.Table.Mapping
