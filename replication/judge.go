@@ -315,6 +315,15 @@ func (v *Verdict) judgeTable(s *State, t *TableState, cfg *Config) {
 	}
 }
 
+// inherited says why tables that inherit from this one are in the way; empty: there are none.
+func (t *TableState) inherited() (reason, hint string) {
+	if t.Children == "" {
+		return "", ""
+	}
+	return "rows of tables that inherit from " + t.Table.String() + " (" + t.Children + ") do not come through the WAL as its rows",
+		"make them partitions of it, or take them out of it (ALTER TABLE … NO INHERIT " + quoteTable(t.Table) + ") and map each as a table of its own"
+}
+
 // uncovered says why a table's rows do not come through the publication under
 // its own name with all mapped columns.
 func uncovered(s *State, t *TableState, cfg *Config) (reason, hint string) {
@@ -325,8 +334,7 @@ func uncovered(s *State, t *TableState, cfg *Config) (reason, hint string) {
 	case t.Kind != "r" && t.Kind != "p":
 		return name + " is not a table", "name a table"
 	case t.Children != "":
-		return "rows of tables that inherit from " + name + " (" + t.Children + ") do not come through the WAL as its rows",
-			"make them partitions of it, or take them out of it (ALTER TABLE … NO INHERIT " + quoteTable(t.Table) + ") and map each as a table of its own"
+		return t.inherited()
 	case t.Unlogged:
 		return "table " + name + " is unlogged: nothing of it is in the WAL", "ALTER TABLE " + quoteTable(t.Table) + " SET LOGGED;"
 	case !s.Publication.Exists:

@@ -194,7 +194,7 @@ func publicationSteps(s *State, cfg *Config) ([]Step, error) {
 	}
 	var names []string
 	for _, t := range cfg.Tables {
-		if err := rowFilters(s, t); err != nil {
+		if err := publishable(s, t); err != nil {
 			return nil, err
 		}
 		names = append(names, s.of(t).Listed())
@@ -227,8 +227,11 @@ func (s *State) of(t *outbox.Table) *TableState {
 	return &TableState{Table: t}
 }
 
-// rowFilters says whether the server's publications can have a table's share.
-func rowFilters(s *State, t *outbox.Table) error {
+// publishable says whether a publication can have the table's rows, or its share of them.
+func publishable(s *State, t *outbox.Table) error {
+	if reason, hint := s.of(t).inherited(); reason != "" {
+		return &postgres.Error{Permanent: true, What: "publish table " + t.String(), Err: errors.New(reason), Hint: hint}
+	}
 	if t.Share.Of == 0 || s.Version == 0 || s.Version >= rowFiltersSince {
 		return nil
 	}
@@ -244,7 +247,7 @@ func addTableSteps(s *State, cfg *Config, quotedPublication string) ([]Step, err
 	var plan []Step
 	v := Judge(s, cfg, outbox.Identity{})
 	for _, t := range v.Add {
-		if err := rowFilters(s, t); err != nil {
+		if err := publishable(s, t); err != nil {
 			return nil, err
 		}
 		alter := alterPublication(cfg, "ADD TABLE "+s.of(t).Listed())

@@ -406,6 +406,20 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// Before anything is made, init names the tables that inherit, as check does.
+func TestInitRefusesTablesThatInherit(t *testing.T) {
+	table := &outbox.Table{Schema: "public", Name: "outbox"}
+	setup := Setup{Stream: "s", Config: Config{Slot: "s", Publication: "p", Tables: []*outbox.Table{table}}}
+	state := State{Tables: []TableState{{Table: table, Exists: true, Kind: "r"}}}
+	if _, err := InitPlan(&state, setup); err != nil {
+		t.Fatal(err)
+	}
+	state.Tables[0].Children = "public.outbox_orders"
+	if _, err := InitPlan(&state, setup); err == nil || !strings.Contains(err.Error(), "(public.outbox_orders)") || !strings.Contains(err.Error(), "NO INHERIT") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestJudgeTables(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
