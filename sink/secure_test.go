@@ -82,7 +82,7 @@ func TestConfigurationErrors(t *testing.T) {
 		"compression":      {Brokers: []string{"a:1"}, Compression: "rar"},
 		"ca_file":          {Brokers: []string{"a:1"}, TLS: &TLS{CAFile: "/nonexistent"}},
 		"give both":        {Brokers: []string{"a:1"}, TLS: &TLS{CertFile: "x"}},
-		"is not known":    {Brokers: []string{"a:1"}, SASL: &SASL{Mechanism: "KERBEROS"}},
+		"is not known":     {Brokers: []string{"a:1"}, SASL: &SASL{Mechanism: "KERBEROS"}},
 		"needs password":   {Brokers: []string{"a:1"}, SASL: &SASL{Mechanism: transport.SASLPlain, Username: "u"}},
 		"client_id and to": {Brokers: []string{"a:1"}, SASL: &SASL{Mechanism: transport.SASLOAuthBearer}},
 		"needs region":     {Brokers: []string{"a:1"}, SASL: &SASL{Mechanism: transport.SASLAWSMSKIAM}},
