@@ -13,6 +13,7 @@ import (
 // The owner of a column's type can have a function of their own cast it to text. Swept rows have the
 // bytes of the type all the same, as streamed ones have.
 func TestACastChangesNoByte(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("not in the short form")
 	}

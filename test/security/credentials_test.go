@@ -29,6 +29,7 @@ type rotation struct {
 // servers are replaced, the old ones are refused, and every connection is cut. What is in the
 // files counts from the next connection on, and nothing is lost.
 func TestCredentialsChangeUnderLoad(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("not in the short form")
 	}

@@ -14,6 +14,7 @@ import (
 // A table that cannot be read as it is mapped at a start stops no other, and is streamed again
 // as soon as it can be.
 func TestATableThatCouldNotBeReadIsStreamedAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.db.Exec(t, `CREATE TABLE other (LIKE outbox INCLUDING ALL); ALTER PUBLICATION outbox ADD TABLE other; ALTER TABLE outbox RENAME payload TO gone`)
 	w.stream["tables"] = []any{w.table, fields{"table": "public.other", "profile": "native", "grace": "200ms"}}
@@ -32,7 +33,9 @@ func TestATableThatCouldNotBeReadIsStreamedAgain(t *testing.T) {
 // A table that somebody has locked stops no other, neither at a start nor later. The process
 // is not ready, and says who has it locked, and what ends that. So it is with a partition.
 func TestALockedTableStopsNoOther(t *testing.T) {
+	t.Parallel()
 	t.Run("table", func(t *testing.T) {
+		t.Parallel()
 		w := newWorld(t)
 		if harness.One[int](t, w.db, `SELECT current_setting('server_version_num')::int`) >= 15_00_00 {
 			w.db.Exec(t, `ALTER PUBLICATION outbox SET TABLE outbox WHERE (id > 0)`) // to print it opens the table
@@ -40,6 +43,7 @@ func TestALockedTableStopsNoOther(t *testing.T) {
 		lockedStopsNoOther(w, `BEGIN; LOCK TABLE outbox`)
 	})
 	t.Run("partition", func(t *testing.T) {
+		t.Parallel()
 		if testing.Short() {
 			t.Skip("not in the short form")
 		}

@@ -30,6 +30,7 @@ const pardon = `
 // once, and hold up nobody: neither rows of other keys nor those of their own, nor a
 // stop, nor a start. They are marked as soon as the reason is gone.
 func TestRowsThatCannotBeMarkedHoldUpNobody(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.db.Exec(t, refusals)
 	p := w.run()
@@ -74,6 +75,7 @@ func TestRowsThatCannotBeMarkedHoldUpNobody(t *testing.T) {
 // A mark that comes late, after the application has deleted the row and inserted
 // another with its id, does not make that one SENT.
 func TestALateMarkMissesARowWithTheSameID(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.db.Exec(t, `CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN NEW; END $$;
 		CREATE TRIGGER wait BEFORE UPDATE ON outbox FOR EACH ROW WHEN (OLD.key = 'late') EXECUTE FUNCTION wait()`)
@@ -151,6 +153,7 @@ func (w *world) awaitWithin(limit time.Duration, sql string, want int) {
 // A trigger may raise any error for one row, also one that usually passes or seems to
 // be about the table: all other rows are marked.
 func TestATriggerRaisesAnyErrorForItsRowAlone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.db.Exec(t, `CREATE FUNCTION raise() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION USING ERRCODE = OLD.key; END $$;
 		CREATE TRIGGER raise BEFORE UPDATE ON outbox FOR EACH ROW WHEN (OLD.key ~ '^[0-9A-Z]{5}$') EXECUTE FUNCTION raise()`)

@@ -102,6 +102,7 @@ func (w *world) flood() {
 // A writer names very many topics that do not exist: another's rows are published as
 // ever, during that, after it, after the slot was lost and after a restart.
 func TestTopicNamesWithoutEnd(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	most := 1000
 	if !long {

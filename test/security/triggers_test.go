@@ -27,6 +27,7 @@ const hangs = `
 // A row whose mark does not end, or ends its session, is parked by itself. Marks of
 // other tables do not wait for it, those of its own table only until it is found.
 func TestMarksThatDoNotEnd(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.db.Exec(t, hangs)
 	w.db.Exec(t, `ALTER PUBLICATION outbox ADD TABLE other`)
