@@ -184,7 +184,8 @@ type Stream struct {
 	Tables []*Table `yaml:"tables" required:"true" example:"[{table: public.outbox, profile: native}]"`
 
 	// WALBudget is how much WAL the slot may hold back on the primary's disk. Above it the
-	// slot moves on, and the sweeper publishes what it passed over.
+	// slot moves on, and the sweeper publishes what it passed over. Where others hold the slot, it
+	// does not move: give_up_slot is for that.
 	WALBudget Bytes `yaml:"wal_budget" default:"8GiB" min:"64MiB"`
 	// GiveUpSlot drops the slot where it holds back more than wal_budget whatever the stream
 	// does: for a transaction that stays open in any database of the server, or a standby that
