@@ -176,7 +176,7 @@ func printSlots(out io.Writer, v *slotServer) error {
 	for i := range v.Slots {
 		s := &v.Slots[i]
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Name, whose(s), cmp.Or(s.Database, "-"), reader(s),
-			status.Bytes(s.Retained), room(s.Safe), slotState(s), status.Bytes(s.Frees))
+			status.Bytes(s.Retained), left(s), slotState(s), status.Bytes(s.Frees))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -204,6 +204,14 @@ func reader(s *slots.Slot) string {
 		return "none since " + short(s.InactiveSince)
 	}
 	return "none"
+}
+
+// left is what the server still allows a slot; a lost one has nothing left.
+func left(s *slots.Slot) string {
+	if s.WALStatus == "lost" {
+		return "none"
+	}
+	return room(s.Safe)
 }
 
 func room(safe *int64) string {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
+	"github.com/outbox-cdc/outbox-cdc/internal/slots"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
@@ -183,5 +184,21 @@ func TestTrustIsInTheCertificateItself(t *testing.T) {
 	_, err := newProcess(&config.HTTP{Listen: "127.0.0.1:1", TLS: &config.HTTPTLS{CertFile: "missing"}}, "")
 	if err == nil || !strings.Contains(err.Error(), "http.tls.cert_file") {
 		t.Error(err)
+	}
+}
+
+func TestALostSlotHasNothingLeft(t *testing.T) {
+	for state, want := range map[string]string{"lost": "none", "reserved": "no limit"} {
+		if got := left(&slots.Slot{WALStatus: state}); got != want {
+			t.Errorf("a slot that is %s: %q, want %q", state, got, want)
+		}
+	}
+}
+
+func TestALostSlotHadALimit(t *testing.T) {
+	for state, want := range map[string]string{"lost": "the server gave it up", "reserved": "the server has no limit (max_slot_wal_keep_size)"} {
+		if got := serverLimit(&status.Slot{WALStatus: state}); got != want {
+			t.Errorf("a slot that is %s: %q, want %q", state, got, want)
+		}
 	}
 }

@@ -124,7 +124,7 @@ type Slot struct {
 	// Budget is the `wal_budget` of the configuration.
 	Budget uint64 `json:"wal_budget_bytes"`
 	// Safe is what may still be written before the server may drop the slot. Missing: the server
-	// sets no limit (`max_slot_wal_keep_size`).
+	// sets no limit (`max_slot_wal_keep_size`), or the slot is lost.
 	Safe *int64 `json:"safe_wal_bytes,omitempty"`
 	// At is when it was read.
 	At time.Time `json:"read_at,omitzero"`
