@@ -46,7 +46,7 @@ func (f *logFlags) logger(to io.Writer) (zerolog.Logger, error) {
 	}
 	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00"
 	zerolog.DurationFieldUnit = time.Second
-	zerolog.ErrorMarshalFunc = func(err error) any {
+	zerolog.ErrorMarshalFunc = func(err error) any { //nolint:reassign // as zerolog documents it
 		if err == nil {
 			return nil
 		}

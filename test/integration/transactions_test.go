@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -22,26 +23,7 @@ func TestALargeTransaction(t *testing.T) {
 	w := newWorld(t, surroundings{partitions: 3})
 	p := w.run().streaming()
 	load := w.write(load{writers: 2, keys: 20, rate: 10, inserts: 1, rows: 2, pad: 100})
-	tx, err := w.db.Conn(t).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var inserted []history.Insert
-	for k := range keys {
-		key := fmt.Sprintf("large%d", k)
-		part, err := w.insert(t.Context(), tx, w.topic, &key, rows/keys, 100)
-		if err != nil {
-			t.Fatal(err)
-		}
-		inserted = append(inserted, part...)
-	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for i := range inserted {
-		inserted[i].Outcome = history.Committed
-	}
-	w.log.Add(inserted...)
+	w.inOneTransaction(keys, rows, 100)
 	load.stop()
 	began := time.Now()
 	w.settled(2 * time.Minute)
@@ -53,6 +35,64 @@ func TestALargeTransaction(t *testing.T) {
 	if limit := int64(96 << 20); peak > limit {
 		t.Errorf("peak memory is %d MiB, at most %d were wanted", peak>>20, limit>>20)
 	}
+}
+
+// inOneTransaction writes so many rows, with values of about pad bytes.
+func (w *world) inOneTransaction(keys, rows, pad int) {
+	w.t.Helper()
+	tx, err := w.db.Conn(w.t).Begin(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var inserted []history.Insert
+	for k := range keys {
+		key := fmt.Sprintf("large%d", k)
+		part, err := w.insert(w.t.Context(), tx, w.topic, &key, rows/keys, pad)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		inserted = append(inserted, part...)
+	}
+	if err := tx.Commit(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	for i := range inserted {
+		inserted[i].Outcome = history.Committed
+	}
+	w.log.Add(inserted...)
+}
+
+// A bulk load has more WAL than the budget. Whether it is read from the WAL or from the table, also by the process that
+// goes on after a kill, that ends: the slot is made again once for each at most, and rows stream again.
+func TestATransactionLargerThanTheBudget(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{partitions: 3})
+	w.small()
+	w.stream["wal_budget"] = "64MiB"
+	p := w.run().streaming()
+	w.inOneTransaction(50, scaled(40_000, 300_000), 2000)
+	harness.Eventually(t, time.Minute, func() error {
+		sent, err := harness.TryOne[int](t.Context(), w.db, `SELECT count(*) FROM (SELECT FROM outbox WHERE status = 'SENT' LIMIT 1000) AS s`)
+		if err == nil && sent == 0 {
+			err = errors.New("no row is SENT yet")
+		}
+		return err
+	})
+	p.Kill()
+	next := w.run()
+	w.settled(3 * time.Minute)
+	load := w.write(steady())
+	load.wrote(200, 30*time.Second)
+	load.stop()
+	w.settled(30 * time.Second)
+	next.Await(time.Minute, `"mode":"stream"`)
+	for _, q := range []*process{p, next} {
+		if n := q.logged("gave the slot up"); n > 1 {
+			t.Errorf("the slot was given up %d times", n)
+		}
+	}
+	next.stop()
+	w.judge(history.Rules{Duplicates: window})
 }
 
 // Transactions that overlap in every way, with rollbacks and savepoints inside
