@@ -87,7 +87,7 @@ func (c *Core) seekFailed() {
 	c.ready.Failed = c.seeking
 }
 
-// FailedRows answers Failed. A key of which no row is FAILED any more is free.
+// FailedRows answers Failed. A key that has no FAILED row any more is free.
 func (c *Core) FailedRows(rows []*outbox.Row) {
 	c.seeking = false
 	for _, r := range rows {

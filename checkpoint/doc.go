@@ -145,7 +145,7 @@
 // Hand-back:
 //   - keepFromStatement: From the hand-back's statement on, rows of the scope are kept, not
 //     discarded.
-//   - repeatDiscarded: The statement is repeated until every transaction of which rows were
+//   - repeatDiscarded: The statement is repeated until every transaction whose rows were
 //     discarded is visible in its snapshot, or has ended.
 //   - repeatInProgress: The statement is also repeated until every transaction in progress in
 //     the snapshot at the connection's start is visible in its snapshot, or has ended.
@@ -192,7 +192,7 @@
 //   - queuedInFlight: Rows of the head-start queue are in flight.
 //   - queuedAwaited: A hand-back awaits the rows of the head-start queue, too.
 //   - unclaims: Rows that were claimed and are left to others have their locks given up.
-//   - askSoon: When a row passes of which the WAL does not show when it is due, the watch asks
+//   - askSoon: When a row passes and the WAL does not show when it is due, the watch asks
 //     soon.
 //   - claimOutage: Where rows are claimed, an unusable cluster is parked at once.
 //   - oldOutage: Where rows change, a cluster that stays unusable is parked.

@@ -70,7 +70,7 @@ func (c *Core) parts(parks []*park) []outbox.SweepPart {
 	return parts
 }
 
-// excluded are the scopes of which nothing may be published now. A hand-back
+// excluded are the scopes whose rows may not be published now. A hand-back
 // leaves out everything that stays parked, and nothing else: what it does not
 // see would be left to nobody. A page of keys selects by key, so parks of other keys
 // need no exclusion.

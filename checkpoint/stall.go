@@ -109,7 +109,7 @@ func (c *Core) unblock(s *stall) {
 }
 
 // dropStalls forgets what waits: the connection is over, the WAL brings it again.
-// A stall of which the sink still has rows stays. They are to come back, and what
+// A stall stays while the sink has rows of it. They are to come back, and what
 // the WAL brings behind them must not pass them through a sink released too soon.
 func (c *Core) dropStalls() {
 	c.stalls = slices.DeleteFunc(c.stalls, func(s *stall) bool {

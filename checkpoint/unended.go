@@ -12,7 +12,7 @@ import (
 type unended struct {
 	// started were in progress in the snapshot taken after the connection's start.
 	started []uint64
-	// discarded are those of which rows were discarded since, each with the generation
+	// discarded are those whose rows were discarded since, each with the generation
 	// of its last one.
 	discarded map[uint32]uint64
 }

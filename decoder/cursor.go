@@ -46,7 +46,7 @@ func (c *cursor) take(n uint32) []byte {
 	return c.data[from:c.at:c.at]
 }
 
-// byte is a kind or a format, none of which is 0.
+// byte is a kind or a format, and no such byte is 0.
 func (c *cursor) byte() byte {
 	if c.left() < 1 {
 		return 0

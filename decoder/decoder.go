@@ -111,7 +111,7 @@ func New(tables []*outbox.Table) *Decoder {
 	return d
 }
 
-// SetPartitions says which partitions (by schema.name) are of which table,
+// SetPartitions says to which table each partition (by schema.name) belongs,
 // where the publication does not publish via the root. It concerns relations
 // that arrive from now on, so call it before the first frame of a connection.
 // A partition made later arrives as an Unmapped event: its rows are lost to

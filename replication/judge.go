@@ -230,7 +230,7 @@ func foreignTimeline(s *State, remembered Identity) string {
 	return ""
 }
 
-// unprovenSlot finds a slot that can be read, but of which the stream does not
+// unprovenSlot finds a slot that can be read, while the stream does not
 // know that nothing came before it.
 func unprovenSlot(s *State, cfg *Config, remembered Identity) string {
 	switch {

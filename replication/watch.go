@@ -24,7 +24,7 @@ func publicationMark(oid, xmin, members string) string {
 	return strings.TrimSpace(oid + " " + xmin + " " + members)
 }
 
-// PassedOver is put behind a Mark of which rows were passed over: no later Mark is like it.
+// PassedOver is put behind a Mark whose rows were passed over: no later Mark is like it.
 const PassedOver = " 0=0"
 
 // Watched is what a leader looks at every few seconds.

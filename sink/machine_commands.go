@@ -94,7 +94,7 @@ func (m *machine) release(s outbox.Scope) {
 	}
 }
 
-// drop forgets a topic of which there is nothing, so that no more are remembered
+// drop forgets a topic that nothing is left of, so that no more are remembered
 // than exist or have rows here.
 func (m *machine) drop(t *topic) {
 	if len(t.queues) > 0 || len(t.blocked) > 0 {

@@ -188,7 +188,7 @@ func (t trouble) slow() trouble {
 }
 
 // judgeCluster reports changes of the cluster's usability. Before the first report,
-// a cluster of which no broker can be reached is reported at once.
+// a cluster without a broker that can be reached is reported at once.
 func (m *machine) judgeCluster() {
 	since, err := m.trouble()
 	switch {

@@ -151,7 +151,7 @@ func (t *topic) assign(r *outbox.Row, q *partitionQueue) {
 	t.assigned[namedKey{r.Table, string(r.Key)}] = q
 }
 
-// stillAssigned are the assignments of keys of which rows wait or are in flight.
+// stillAssigned are the assignments of keys whose rows wait or are in flight.
 func (t *topic) stillAssigned() map[namedKey]*partitionQueue {
 	assigned := map[namedKey]*partitionQueue{}
 	for _, q := range t.queues {

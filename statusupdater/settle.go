@@ -217,7 +217,7 @@ func (r *round) settled(list []named) []tablesql.Step {
 }
 
 // answerLeft answers what is settled, and what is not visible yet, and returns the rest: locked
-// by somebody, or not written. A row of which nothing was left is settled.
+// by somebody, or not written. A row that left nothing behind is settled.
 func (r *round) answerLeft(items []*item, list []named) []*item {
 	state := make(map[*item]outbox.MarkState, len(items))
 	for i := range list {
@@ -252,7 +252,7 @@ func (r *round) answerLeft(items []*item, list []named) []*item {
 }
 
 // Recover settles the rows of a unit that the tally lacks, and notes it: of those that are pending
-// the ones that were published are marked, and those of which nothing is known yet are left.
+// the ones that were published are marked, and those whose fate is not known yet are left.
 // A unit that was noted meanwhile is passed over. Where its rows cannot be marked together all of
 // them are left. It works while Run does not, and repeats nothing: an error passes, or says
 // what to do.

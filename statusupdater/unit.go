@@ -167,7 +167,7 @@ func unitsOf(items []*item) (units []*outbox.Unit) {
 	return units
 }
 
-// errPart is a mistake of ours, to be seen in the log: rows of which no mark came would be
+// errPart is a mistake of ours, to be seen in the log: rows without a mark would be
 // neither marked nor left.
 var errPart = errors.New("marks of a unit are missing, so none of its rows is marked: start the stream again")
 

@@ -20,7 +20,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// filterFlags say which rows of which tables.
+// filterFlags say which rows, and of which tables.
 type filterFlags struct {
 	config        *string
 	stream, table string

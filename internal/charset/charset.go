@@ -28,7 +28,7 @@ import (
 // what is published.
 type Set struct {
 	name string
-	// chars are the characters by their bytes; nil: SQL_ASCII, of which bytes
+	// chars are the characters by their bytes; nil: SQL_ASCII, where bytes
 	// that are valid UTF-8 are what they are in UTF-8, and others nothing.
 	chars map[string]char
 	// lengths are those of characters by their first byte; 0: none begins so.

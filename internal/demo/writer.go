@@ -25,7 +25,7 @@ const (
 )
 
 // writer is an application: several connections change customers and insert
-// order events in the same transactions, some of which are rolled back.
+// order events in the same transactions. Some are rolled back.
 //
 // Each customer counts its events in a row that the transaction locks, so the
 // number in an event is its place in the commit order of its key. That is what

@@ -95,7 +95,7 @@ func unset(v any) bool {
 	return v == nil || v == false || v == "" || v == 0.0
 }
 
-// Unknown is a table of which rows are still to be marked, and which is none of the tables; empty:
+// Unknown returns the first table with published rows to mark that is not among the tables; empty:
 // there is none.
 func Unknown(missing []Placed, left []Left, tables []*outbox.Table) string {
 	known := make(map[string]bool, len(tables))

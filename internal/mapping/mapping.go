@@ -233,7 +233,7 @@ func (r *reading) long(most int) bool {
 	return true
 }
 
-// joined puts the text of columns, none of which may be NULL, into the arena's
+// joined puts the text of columns, which may not be NULL, into the arena's
 // scratch memory, which the next use overwrites. With escapes the separator in
 // free text gets a backslash, and so does a backslash.
 func (r *reading) joined(columns []field, separator byte, escapes bool) []byte {

@@ -389,7 +389,7 @@ func (s *Stream) Parks(parks []outbox.Park) {
 	for i := range parks {
 		scope, cause := parks[i].Scope, parks[i].Cause
 		counts[[2]string{scope.Kind.String(), string(cause)}]++
-		if cause != outbox.CausePaused { // of which there may be thousands
+		if cause != outbox.CausePaused { // there may be thousands
 			continue
 		}
 		for t, c := range s.tables {

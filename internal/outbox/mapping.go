@@ -42,7 +42,7 @@ type Mapping struct {
 	Timestamp string
 	// CreatedAt is a timestamp column used to measure latency and age, or empty.
 	CreatedAt string
-	// AvailableAfter are timestamp columns before any of which a row is not due.
+	// AvailableAfter are timestamp columns: before each of them a row is not due.
 	AvailableAfter []string
 	// Order columns give the order of sweeping, first to last.
 	Order []string
@@ -270,7 +270,7 @@ func ParsePointer(text string) (parts []string, err error) {
 // ValueMap gives a text for another.
 type ValueMap struct {
 	Exact map[string]string
-	// Beginnings of texts, none of which begins another; an exact text comes first.
+	// Beginnings of texts. None begins another; an exact text comes first.
 	Beginnings []Beginning
 	// Otherwise is the text for all others; empty: they are an error of the row.
 	Otherwise string

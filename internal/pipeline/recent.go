@@ -63,7 +63,7 @@ func (s *Stream) Activity() status.Activity {
 	b := &s.tracker
 	b.mu.Lock()
 	r := &b.recent
-	parks := r.parks // of which there may be many: never changed, so not copied
+	parks := r.parks // there may be many; they are never changed, so not copied
 	a := status.Activity{
 		Events: append([]status.Event{}, r.events...), Errors: append([]status.ErrorGroup{}, r.errors...),
 		History: append([]status.Point{}, r.history...), Rates: r.rates, Topics: topics, Positions: r.positions,
@@ -151,7 +151,7 @@ func (r *recent) sample(now time.Time, published uint64, slot *status.Slot, m *m
 	}
 }
 
-// sampleTopics takes the counts by topic, of which there is a bounded number.
+// sampleTopics takes the counts by topic, whose number is bounded.
 func (r *recent) sampleTopics(m *metrics.Stream, passed time.Duration) {
 	topics := m.Topics()
 	if r.topics == nil {

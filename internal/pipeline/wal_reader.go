@@ -379,7 +379,7 @@ func (w *walReader) read(ctx context.Context) error {
 				return err
 			}
 		}
-		// The clock is looked at once per read and per batch, either of which may have
+		// The clock is looked at once per read and per batch, since either may have
 		// been waited for, not once per row.
 		if !full && !reply && w.conn.Buffered() {
 			continue

@@ -30,7 +30,7 @@ type brief struct {
 	long *longText
 }
 
-// longText is a report of which the first bytes of each text are kept.
+// longText is a report; the first bytes of each of its texts are kept.
 type longText struct {
 	kept []byte // with the message's header
 	left int    // bytes that have not come

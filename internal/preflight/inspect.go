@@ -21,7 +21,7 @@ import (
 type Inspection struct {
 	Table *outbox.Table
 	// Relation is what statements are made of; not where columns that they name
-	// are missing, of which Findings tell.
+	// are missing; Findings tell which.
 	Relation *tablesql.Relation
 	// Columns in the table's order, as mapping.Compile takes them.
 	Columns []mapping.Column

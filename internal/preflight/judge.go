@@ -86,7 +86,7 @@ func (j *judgment) fail(subject, found string, hint ...string) *Finding {
 	return j.add(Finding{Level: Fail, Subject: subject, Found: found, Hints: hint})
 }
 
-// otherwise says that all is well with a subject of which nothing was said.
+// otherwise says that all is well with a subject, if nothing was said of it.
 func (j *judgment) otherwise(subject, found string, args ...any) {
 	if !slices.ContainsFunc(j.found, func(f Finding) bool { return f.Subject == subject }) {
 		j.ok(subject, found, args...)

@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// Partitions says which leaves, by schema.name, are of which of the
+// Partitions says which leaves, by schema.name, belong to which of the
 // configured tables.
 func (s *Sweeper) Partitions(ctx context.Context) (map[string]*outbox.Table, error) {
 	leaves := make(map[string]*outbox.Table)

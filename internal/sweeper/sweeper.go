@@ -62,11 +62,11 @@ type Sweeper struct {
 	plans       *tablesql.RelationCache[*plan]
 
 	mu sync.Mutex // guards what follows
-	// idOrders of tables of which rows in order are costly to find.
+	// idOrders of tables whose rows are costly to find in order.
 	idOrders map[*outbox.Table]*idOrder
 	// taken are rows that another relay had when they were last looked at.
 	taken map[*outbox.Table]taken
-	// dueIndexed says of which tables indexes find due rows; see byTime.
+	// dueIndexed are the tables that have an index to find due rows by; see byTime.
 	dueIndexed map[*outbox.Table]dueIndexed
 }
 

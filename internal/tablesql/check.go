@@ -56,7 +56,7 @@ func (r *Relation) Unzoned() (names []string) {
 
 // Newest is the age in seconds, by UTC, of the newest time in each of the columns, among the last rows by
 // the id and the first of the table; less than nothing: it is yet to come. A column
-// of which no row has a time is not found.
+// whose rows have no time is not found.
 func (r *Relation) Newest(columns []string, found func(column string, age int64)) Step {
 	var ages, sampled []string
 	for _, name := range columns {

@@ -72,7 +72,7 @@ func (c *Contents) read(row [][]byte, before *outbox.Row, arena *mapping.Arena) 
 	return now, nil
 }
 
-// Around looks at rows of which the server may be unable to print one: then it asks for
+// Around looks at rows where the server may be unable to print one: then it asks for
 // fewer, and at last for one without its long values. Of the others the answer is to ask again.
 func Around(rows []*outbox.Row, look func(rows []*outbox.Row, bare bool) ([]outbox.Checked, error)) ([]outbox.Checked, error) {
 	answers, err := look(rows, false)

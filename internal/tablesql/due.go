@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// This file reads due rows past those whose time has not come, of which there may be
-// millions: they are the pending rows without a time and those whose time has come, each
+// This file reads due rows past those whose time has not come, and there may be
+// millions of those. Due are the pending rows without a time and those whose time has come, each
 // found by an index that begins with the time.
 
 // waitsFor is the column of the first time that rows wait for; nil: they wait for none, or

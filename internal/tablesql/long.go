@@ -84,7 +84,7 @@ func Unprintable(err error) bool {
 		postgres.HasCode(err, pgerrcode.InternalError) && strings.Contains(postgres.ServerError(err).Message, "invalid memory alloc")
 }
 
-// tooLong stands for a value of which no prefix can be had without all of it.
+// tooLong stands for a value whose prefix cannot be had without all of it.
 const tooLong = "(too long to be shown)"
 
 // prefix is the column for people, its first characters only.
@@ -144,7 +144,7 @@ func (c *Column) short(most int) bool {
 		c.Enum || c.MaxChars > 0 && c.MaxChars <= most/longestCharacter
 }
 
-// RowColumn is a column of which rows are made. A value that is longer than the
+// RowColumn is a column that rows are made of. A value that is longer than the
 // mapping's MaxRowBytes is left out; its size comes behind it.
 type RowColumn struct {
 	Name        string

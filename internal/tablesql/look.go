@@ -174,7 +174,7 @@ func (l *Look) latest(i int) *outbox.Row {
 	return l.Row(i)
 }
 
-// lookSQL selects what begin does not take rows for: those of which a term does not hold either.
+// lookSQL selects rows that begin does not take, and those for which a term does not hold.
 func (r *Relation) lookSQL(state string, terms ...string) string {
 	usual := allOf(append([]string{r.exists(), r.pending(), r.storedCount() + " = 0"}, terms...)...)
 	return "SELECT u.n, " + r.exists() + ", " + state + ", " + r.storedCount() +
@@ -247,7 +247,7 @@ func (l *Look) Records(free bool, columns Selected, record func(n int, row [][]b
 	return append([]Step{locked}, l.after(args, snapshot)...), nil
 }
 
-// lockingSQL selects columns of the rows of which the condition holds, and locks them.
+// lockingSQL selects columns of the rows that meet the condition, and locks them.
 func (r *Relation) lockingSQL(columns, condition, lock string) string {
 	return "SELECT u.n, " + columns + " FROM " + r.rowList() + " JOIN " + r.Name() + " AS t ON " + r.sameRow() + " WHERE " + Opaque(condition) + lock
 }

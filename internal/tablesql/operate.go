@@ -216,7 +216,7 @@ type List struct {
 	Characters int
 	// Payload is the longest payload that is shown; 0: none is.
 	Payload int
-	// Parks are the scopes of which a row is told the first that it is in.
+	// Parks are scopes. A row is told the first that it is in.
 	Parks []outbox.Scope
 }
 
@@ -501,7 +501,7 @@ func (r *Relation) Records(filter *Filter, columns Selected, limit int) (Step, e
 }
 
 // RecordOf selects the same of a row that is not in the table: an object with its
-// columns, of which those that are left out are NULL.
+// columns; those that are left out are NULL.
 func (r *Relation) RecordOf(object []byte, columns Selected) Step {
 	var p Params
 	row := "json_populate_record(NULL::" + r.Name() + ", " + p.Bind(object, "json") + ")"

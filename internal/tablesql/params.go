@@ -30,7 +30,7 @@ func (p *Params) BindArray(a *Array, elementType string) string {
 }
 
 // bindArray sends the array in binary form where the elements' type has one here and all of
-// them are written as the server writes them, else in text form, of which the server
+// them are written as the server writes them. Else it sends text, and the server
 // says what is wrong. Reading a thousand uuids as text costs the server a sixth of
 // what marking their rows does.
 func (p *Params) bindArray(n int, element func(i int) string, elementType string) string {

@@ -172,7 +172,7 @@ func (s *Stream) row(r *outbox.Row, of trace.SpanContext, sent, now time.Time, e
 	span.End(trace.WithTimestamp(now))
 }
 
-// Marked counts the answers to marks, and ends batches of which all came.
+// Marked counts the answers to marks, and ends batches when all came.
 func (s *Stream) Marked(answers []outbox.Marked, now time.Time) {
 	if s == nil {
 		return

@@ -81,7 +81,7 @@ func wanted(env func(string) string) (bool, error) {
 	}
 }
 
-// shown refuses to show headers, of which one may be a key, to others on the way.
+// shown refuses to show headers to others on the way: one may be a key.
 func shown(env func(string) string) error {
 	either := func(name string) string {
 		return cmp.Or(env("OTEL_EXPORTER_OTLP_TRACES_"+name), env("OTEL_EXPORTER_OTLP_"+name))

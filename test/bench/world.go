@@ -65,7 +65,7 @@ func unmarked() layout {
 	return l
 }
 
-// documented is unmarked with a type and a document of 250 bytes, of which a mapping can make
+// documented is unmarked with a type and a document of 250 bytes; a mapping can make
 // the topic and the key. The mapping's key has the value.
 func documented(key string, value fields) layout {
 	l := unmarked()

@@ -11,7 +11,7 @@ import (
 
 // hostile is a schema that comes first in the path of every session of a test's
 // database but the test's own: functions and operators of the server's names,
-// some of which fit our calls better than the server's own and the others as
+// some fit our calls better than the server's own, the others just as
 // well. They do what the server's do, so that an application is not in its way,
 // and count the calls of the program.
 //

@@ -6,7 +6,7 @@
 // (rules.go).
 //
 // The tree is not changed: all mutants of a package are built into one test binary
-// (`go test -c -overlay`), of which a variable picks one. Each test, and each schedule of
+// (`go test -c -overlay`); a variable picks one. Each test, and each schedule of
 // the core's simulation, is run without a mutant first, which tells in which mutants it
 // makes a difference: only these tests are run on it, the quickest first.
 // Survivors that are right are listed, with their reason, in survivors.txt. One

@@ -271,7 +271,7 @@ func rowCharts(rows, times string, history []status.Point, now time.Time) []*cha
 	}
 }
 
-// drawn are those of which there was something to draw.
+// drawn are those that had something to draw.
 func drawn(charts []*chart) []*chart {
 	return slices.DeleteFunc(charts, func(c *chart) bool { return c == nil })
 }

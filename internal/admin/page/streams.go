@@ -79,7 +79,7 @@ func (p *Page) streamRows() []streamRow {
 	return rows
 }
 
-// total adds counts up, some of which may be unknown.
+// total adds counts up; some may be unknown.
 type total struct {
 	n           int64
 	known, more bool
