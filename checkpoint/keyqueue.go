@@ -12,7 +12,7 @@ import (
 type keyQueue struct {
 	queue []uint32
 	// asked are being looked at; waiting rows wait with their keys, each until its time,
-	// for rows that are not visible yet or that another relay has.
+	// for rows that are not visible yet, or are another relay's.
 	asked       []uint32
 	waiting     []uint32
 	waitingKeys map[outbox.Scope]time.Time

@@ -37,7 +37,7 @@ func (c *Core) troubleOver(p *park, r *outbox.Row) {
 	c.absorb(p)
 }
 
-// tooManyRetrying says that so many keys of a table are parked that it is not swept:
+// tooManyRetrying says that a table is not swept because so many of its keys are parked:
 // those that are due go first. It bounds the number of parks.
 func (c *Core) tooManyRetrying(p *park) bool {
 	return p.Scope.Kind == outbox.ScopeTable && c.retriesTooMany(p.Scope.Table)
@@ -53,7 +53,7 @@ func (c *Core) crowded(table string) bool {
 	return c.parks.keys[table]-c.parks.blocked[table] > c.cfg.MaxRetryingKeys
 }
 
-// hurries says that so many keys of a table wait for a retry that its other rows wait for them.
+// hurries says whether other rows of a table wait because so many of its keys wait for a retry.
 // Then none waits for its time: their budgets end, however long the back-off, and others get room.
 // Where there is no budget, nothing would end.
 func (c *Core) hurries(table string) bool {

@@ -46,5 +46,5 @@ func (c *Core) Settled() outbox.LSN { return c.ledger.settled() }
 // Received is the position before which everything was received.
 func (c *Core) Received() outbox.LSN { return c.ledger.received }
 
-// OneTransaction says that the open transaction is the first that is not settled.
+// OneTransaction says whether the open transaction is the first unsettled one.
 func (c *Core) OneTransaction() bool { return c.ledger.inTx && c.ledger.len() == 1 }

@@ -30,7 +30,7 @@ func (c *Core) Pause(paused []outbox.Park) {
 	}
 }
 
-// KeepsUnsent says that rows of the table that were not sent must not be deleted, however
+// KeepsUnsent says whether unsent rows of the table must not be deleted, however
 // old they are: an operator has paused them, or they are only now going out, or there
 // is no connection, so what is paused is not known.
 func (c *Core) KeepsUnsent(t *outbox.Table) bool {

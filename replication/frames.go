@@ -61,7 +61,7 @@ func (f *frames) next() (kind byte, body []byte, ok bool, err error) {
 	return kind, body, true, nil
 }
 
-// refused says that the message that begins is too long to be read, even in part.
+// refused says that the message that follows cannot be read, even in part: it is too long.
 func (f *frames) refused(length int64) bool {
 	return length-4 > int64(f.max) && (f.buf[f.r] != copyData || length > longestMessage)
 }

@@ -34,7 +34,7 @@ type Verdict struct {
 	Reason string
 
 	Publication, Slot Action
-	// Add are the tables that the publication lacks and that can be added; the
+	// Add are the tables that the publication lacks, where they can be added; the
 	// stream can go on without them, their rows left to the sweeper.
 	Add []*outbox.Table
 	// Tables are those whose rows do not, or not rightly, come through the

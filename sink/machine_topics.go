@@ -312,7 +312,7 @@ func (m *machine) lead(t *topic, info topicInfo) {
 		if changed {
 			q.at = m.now
 		}
-		// Nothing left to send that could prove that it is well again.
+		// Nothing is left to send whose success would prove it well again.
 		if !q.busy() && q.rows.len() == 0 {
 			m.calm(q)
 		}

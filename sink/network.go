@@ -296,7 +296,7 @@ func (l loggingIn) Dial(kind, addr string) (net.Conn, error) {
 	return conn, nil
 }
 
-// lent is a connection that outlives the Broker that logs it in.
+// lent is a connection that outlives the Broker by which it was logged in.
 type lent struct{ net.Conn }
 
 // Dial is called by sarama.

@@ -166,7 +166,7 @@ func (q *partitionQueue) reject(r *outbox.Row, err error) {
 	q.rejected[r] = err
 }
 
-// clearRejected forgets that of rows that leave the queue.
+// clearRejected forgets it for rows that leave the queue.
 func (q *partitionQueue) clearRejected(rows []*outbox.Row) {
 	for _, r := range rows {
 		delete(q.rejected, r)

@@ -59,7 +59,7 @@ type claim struct {
 	warned bool
 }
 
-// Claim locks those of the rows that are pending and that nobody else has
+// Claim locks the rows that are pending, unless somebody else has
 // locked, and answers for each row, in their order: CheckPending means that it
 // is claimed, CheckTaken that another relay has it. A claimed row, which is Checked.Now from
 // then on, stays locked, and another relay's SKIP LOCKED passes over it, until its mark, given to

@@ -77,7 +77,7 @@ func (c *connections) closeIdlest(among func(*held) bool) bool {
 	return true
 }
 
-// closeOfMany closes the connection that is busy for longest of the address that has most, if it
+// closeOfMany closes the longest busy connection of the address with the most connections, if it
 // has more than the newcomer's will have.
 func (c *connections) closeOfMany(newcomer netip.Prefix) bool {
 	most := newcomer

@@ -81,7 +81,7 @@ type run struct {
 	topics     *topics
 	comparison *Comparison
 	since      time.Time
-	// wanted are topics that rows name and that do not exist yet.
+	// wanted are topics that rows name and no broker has yet.
 	wanted map[topicName]bool
 }
 

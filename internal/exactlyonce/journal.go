@@ -78,7 +78,7 @@ func (r *Reader) Next() int64 { return r.next }
 // Answer has the units of committed transactions, in order.
 func (r *Reader) Answer() Answer { return Answer{Class: OK, Units: r.units, More: r.more} }
 
-// ErrForeign says that the journal has records that are not of ours.
+// ErrForeign says that the journal has records of others.
 var ErrForeign = errors.New("somebody else writes to the journal: it holds records outside of transactions")
 
 // Feed takes the next batch. A Fetch returns whole batches, also one that begins before
@@ -126,7 +126,7 @@ func (r *Reader) Feed(b *LogBatch) (done bool, err error) {
 	return false, nil
 }
 
-// ErrJournal says that the journal is not the one that the database knows, or has
+// ErrJournal says that the journal is not the one known to the database, or has
 // lost records: nobody can tell which rows were published.
 var ErrJournal = errors.New("the journal does not fit the tally")
 

@@ -13,7 +13,7 @@ import (
 // which the same record is made has the same name only under the same mapping.
 type Mapping [4]byte
 
-// ErrMapping says that the mapping was changed before all rows were marked that had been
+// ErrMapping says that the mapping was changed while rows were still to be marked that had been
 // published with the earlier one: whether a row is such a row cannot be said.
 var ErrMapping = errors.New("rows were published with another mapping (topic, key, payload or created_at) and are not marked yet")
 

@@ -10,7 +10,7 @@ import (
 // Ports of servers that come and go are taken from below the range that the
 // kernel gives to outgoing connections (32768 and up on Linux, 49152 on macOS).
 // There, while a server is down, its port may be given to a client; and a
-// client that keeps dialling a free port of that range is connected to itself
+// client that keeps dialling a free port there is connected to itself
 // some day.
 const (
 	firstPort = 15_000

@@ -37,7 +37,7 @@ func New(version, commit string) *Registry {
 	return r
 }
 
-// Configuration tells the hash of the configuration, so that processes that run
+// Configuration tells the hash of the configuration: processes that run
 // with different ones can be found.
 func (r *Registry) Configuration(hash string) {
 	r.info("config_info", "Always 1; the hash of the configuration, without its secrets, is in the label.", prometheus.Labels{"hash": hash})

@@ -364,7 +364,7 @@ func (s *Stream) NeverReady(t *outbox.Table, rows int64) {
 	s.neverReady.WithLabelValues(t.String()).Set(float64(rows))
 }
 
-// Recovered counts rows of a table that a dead relay had claimed and that were
+// Recovered counts rows of a table that a dead relay had claimed before they were
 // taken up again.
 func (s *Stream) Recovered(t *outbox.Table, rows int) {
 	s.recovered.WithLabelValues(t.String()).Add(float64(rows))
@@ -489,7 +489,7 @@ func (s *Stream) Standby() {
 // no leader.
 func (s *Stream) LockForeign() { s.lockForeign.Set(1) }
 
-// Lost says that the connection has ended that holds the lead, or waits for it: who leads is not known.
+// Lost says that the connection that holds the lead, or waits for it, has ended: who leads is not known.
 func (s *Stream) Lost() {
 	s.leading.Store(false)
 	s.heard.Store(0)

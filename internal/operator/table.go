@@ -28,7 +28,7 @@ import (
 const (
 	pageRows = 500
 	// MaxLimit is the most rows that one act takes: their ids are read first, so
-	// that a row that fails again meanwhile is not acted on twice.
+	// that nothing is done twice to a row that fails again meanwhile.
 	MaxLimit = 1_000_000
 	// maxIDBytes of the rows that one act takes are kept: far more than MaxLimit ids of the usual kinds have.
 	maxIDBytes = 256 << 20

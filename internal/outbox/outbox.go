@@ -272,7 +272,7 @@ type Park struct {
 	RowID string
 }
 
-// Unmarked says that the park is of a row that was published, and whose mark of
+// Unmarked says that the park is a published row's, whose mark of
 // success the database refuses. It is only to be marked.
 func (p *Park) Unmarked() bool { return p.Scope.Kind == ScopeRow && p.Cause == CauseWriteBack }
 

@@ -246,7 +246,7 @@ func (s *Stream) claim() statestore.Claim {
 	return c
 }
 
-// noteClean says that everything that was published is marked, or confirmed where the tables keep no state. A
+// noteClean says that all that was published is marked, or confirmed where the tables keep no state. A
 // change of delivery asks for it.
 func (s *Stream) noteClean(ctx context.Context) {
 	if s.cfg.Shadow {

@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file notices that an application changes rows that wait: of what is about to be marked, a
+// This file notices an application that changes waiting rows: of what is about to be marked, a
 // row a second is compared with what its table has.
 
 // samples are the comparisons of one leadership.

@@ -26,7 +26,7 @@ const (
 	fixEvery = 10 * time.Second      // between looks at a slot that only a person can fix
 	parkPoll = 10 * time.Millisecond // between looks whether the stream's park is durable
 	// slotTimeout is at most how long one attempt to make a slot waits for open
-	// transactions: a leader that is stopped meanwhile keeps its lock that long.
+	// transactions: a leader that is stopped meanwhile keeps its lock as long.
 	slotTimeout = 10 * time.Second
 )
 

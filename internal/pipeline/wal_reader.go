@@ -137,7 +137,7 @@ func (w *walReader) run(ctx context.Context) error {
 		case <-waiting.Done():
 		}
 	}()
-	waits := growing(reconnectMin, reconnectMax) // so that connections that end at once do not follow one another without a breath
+	waits := growing(reconnectMin, reconnectMax) // connections that end at once do not follow one another without a breath
 	for {
 		began := time.Now()
 		err := w.connection(ctx, waiting)

@@ -93,7 +93,7 @@ func (s *Store) claim(ctx context.Context, c Claim, epoch int64) ([]Rival, error
 	return postgres.Collect(ctx, db, pgx.RowToStructByPos[Rival], sql.LeaderClaim, s.cfg.Stream, epoch, string(text), c.state)
 }
 
-// Unclean is a leadership that did not end with everything that it published marked: of the stream
+// Unclean is a leadership that ended before all that it published was marked: of the stream
 // itself, or of another that had one of its tables.
 type Unclean struct {
 	Stream, Table, Delivery string
@@ -110,7 +110,7 @@ func (s *Store) Unclean(ctx context.Context, c Claim) ([]Unclean, error) {
 	return found, nil
 }
 
-// Clean notes that everything that this leadership published is marked, and that it publishes no more.
+// Clean notes that all that this leadership published is marked, and that it publishes no more.
 func (s *Store) Clean(ctx context.Context) error {
 	_, err := s.db.Exec(ctx, sql.LeaderClean, s.cfg.Stream, s.epoch.Load())
 	return failure("note the clean stop of stream "+s.cfg.Stream, s.tolerate(err))

@@ -66,7 +66,7 @@ func headerLike(name string) bool {
 	return slices.Contains(headerNames, folded) || slices.Contains(headerNames, bare(name)) || strings.Contains(folded, "header") || strings.Contains(folded, "metadata")
 }
 
-// sentName is a timestamp or a flag that says that a row was sent, such as
+// sentName is a timestamp or a flag for rows that were sent, such as
 // published_at, isProcessed, ProcessedOnUtc.
 var sentName = regexp.MustCompile(`^(?:is|was|has|been)?(published|sent|send|dispatched|delivered|processed|completed|completion|done|relayed|forwarded|emitted|handled|acknowledged|acked|consumed|versendet|gesendet|verarbeitet|erledigt|veroeffentlicht|fannedout|exported|propagated|transmitted|finished|produced|pushed|notified|publish)(?:at|on|am|time|date|timestamp|ts)?(?:utc)?(?:at)?$`)
 

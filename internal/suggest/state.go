@@ -47,7 +47,7 @@ func (p *proposing) state() {
 	p.budget(failed)
 }
 
-// sentColumn is the column that says by its name that a row was sent.
+// sentColumn is the column whose name says that a row was sent.
 func (p *proposing) sentColumn(fits func(*Column) bool) *Column {
 	var best *Column
 	least := 0

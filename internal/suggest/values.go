@@ -67,8 +67,7 @@ func allShown(texts []string, separator string) string {
 	return strings.Join(all, separator)
 }
 
-// headersFit says that all sampled values are objects that can be headers, and
-// that there are some.
+// headersFit says whether there are sampled values, and all are objects fit for headers.
 func (p *proposing) headersFit(c *Column) bool {
 	if values := p.f.values(c.Name); len(values) > 0 {
 		return !slices.ContainsFunc(values, func(v string) bool { _, ok, plain := fieldsOf(v); return !ok || !plain })

@@ -13,7 +13,7 @@ import (
 
 // This file is about rows that another relay, or their writer, has.
 
-// CountNeverReady counts the rows of a table that are pending but that nobody will
+// CountNeverReady counts the pending rows of a table that nobody will
 // send as they are.
 func (s *Sweeper) CountNeverReady(ctx context.Context, t *outbox.Table) (tablesql.NeverReadyCount, error) {
 	var found tablesql.NeverReadyCount

@@ -151,7 +151,7 @@ func (r *retention) dropPartitions(ctx context.Context, conn *pgx.Conn, p *plan)
 	return nil
 }
 
-// dropPartition looks before it locks, so that a partition that must stay is
+// dropPartition looks before it locks: a partition that must stay is
 // not locked each time, and again when nobody can write to it any more.
 func (s *Sweeper) dropPartition(ctx context.Context, conn *pgx.Conn, leaf *tablesql.Partition, age time.Duration) (int, error) {
 	var rows, kept int64

@@ -72,7 +72,7 @@ func (r *Relation) inserted() (names, values []string) {
 	return names, values
 }
 
-// archived makes sure that the archive has a place for everything that a row has.
+// archived makes sure that the archive has a place for each column of a row.
 func (r *Relation) archived() error {
 	if r.Archive == nil {
 		return nil

@@ -86,7 +86,7 @@ func At(ctx context.Context, conn *pgx.Conn, s Settings, prepare bool, looks ...
 }
 
 // Lock begins a transaction on the connection, and locks in it those of the
-// rows that are pending and that nobody else has locked: another relay's own
+// rows that are pending and not locked by somebody else: another relay's own
 // SKIP LOCKED passes over them from then on. It never waits for a row. Each
 // Look's Seen says what became of its rows: Held ones are locked until the
 // transaction ends; Pending ones are locked by somebody else, or were until a
@@ -219,7 +219,7 @@ func (l *Look) readLocked(row [][]byte) error {
 	return err
 }
 
-// Records are the steps that lock those of the rows that are pending, with what
+// Records are the steps that lock the pending ones of the rows, with what
 // records are made of, and then look at the others; in between the snapshot, so that a row
 // that is absent then, and whose transaction had ended for the snapshot, will not come. free:
 // rows that others have locked are passed over, and Pending; else they are waited for. Where

@@ -450,7 +450,7 @@ func (r *Relation) Dismiss(status string) (*Change, error) {
 }
 
 // changeOf completes a statement from its FROM or USING on: rows of the list
-// that meet the condition and that nobody has locked.
+// that meet the condition and are not locked.
 func (r *Relation) changeOf(condition, head string) *Change {
 	return &Change{r, "WITH free AS MATERIALIZED (SELECT u.* FROM " + r.list() + " JOIN " + r.Name() + " AS t ON " + r.sameID() +
 		" WHERE " + Opaque(condition) + " FOR UPDATE OF t SKIP LOCKED) " +

@@ -27,7 +27,7 @@ type Settings struct {
 	ByIndex bool
 	// Guard, where delivery is exactly once, has the statement fail by ErrNotLeading
 	// where the leader's session is not. What is read is not given then; what is written
-	// takes a transaction that is committed later than that is known.
+	// takes a transaction that is committed later.
 	Guard *Guard
 }
 
