@@ -155,7 +155,7 @@ var outcomes = map[operator.Action]struct{ would, did string }{
 	operator.Requeue: {"they would be PENDING again, their attempts counted from zero", "requeued"},
 	operator.Replay:  {"they would be PENDING again, and published once more", "to be replayed"},
 	operator.Delete:  {"they would be deleted", "deleted"},
-	operator.Dismiss: {"they would get the other status", "dismissed"},
+	operator.Dismiss: {"they would get the other status", "given the other status"},
 }
 
 func printResult(out io.Writer, action operator.Action, r *operator.Result, d *openTable) {

@@ -174,7 +174,7 @@ func TestSlots(t *testing.T) {
 	}
 
 	_, e := command(t, exitUsage, "slots", "drop", "outbox_cdc_older", "-c", c)
-	mustHave(t, e, `there is no slot "outbox_cdc_older"`, "outbox_cdc_old ")
+	mustHave(t, e, `there is no slot "outbox_cdc_older"`, "outbox_cdc_old")
 	_, e = command(t, exitUsage, "slots", "drop", "outbox_cdc_old", "-c", c)
 	mustHave(t, e, "dropping it frees", "Repeat with --yes")
 	conn, err := replication.Lead(t.Context(), replication.Config{DSN: db.DSN, Name: "outbox-cdc/orders@there", Slot: "outbox_cdc_orders"})

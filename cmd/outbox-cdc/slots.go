@@ -314,7 +314,7 @@ func findSlot(servers []*slotServer, name string) (*slotServer, *slots.Slot, err
 		}
 	}
 	if found == nil {
-		return nil, nil, usage("there is no slot %q (there are %v)", name, names)
+		return nil, nil, usage("there is no slot %q, but %s", name, cmp.Or(strings.Join(names, ", "), "none at all"))
 	}
 	return on, found, nil
 }

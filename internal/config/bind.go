@@ -177,7 +177,7 @@ func (b *binder) bindStruct(to reflect.Value, n ast.Node, path string) {
 		case !ok && to.Type() == reflect.TypeFor[Credential](): // which may be the secret itself
 			b.complain(path, "has a key that is unknown", "write one of "+strings.Join(keysOf(to.Type()), ", ")+", or the text itself")
 		case !ok:
-			b.complain(at, "unknown key "+strconv.Quote(p.key), meant(p.key, keysOf(to.Type())))
+			b.complain(at, "unknown key "+strconv.Quote(p.key), keyMeant(p.key, keysOf(to.Type())))
 		case given[p.key]:
 			b.complain(at, "the key is given twice", "keep one of them")
 		default:

@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -50,6 +51,37 @@ func (p Problems) inOrder() Problems {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	return p
+}
+
+// keyMeant says what to write instead of a key that is unknown where it stands.
+func keyMeant(key string, known []string) string {
+	if homes := homesOf(key); len(homes) == 1 || len(homes) == 2 { // else it is too common to say what is meant
+		return "it belongs elsewhere: write " + strings.Join(homes, " or ")
+	}
+	return meant(key, known)
+}
+
+// homesOf are the paths at which a file may have the key.
+func homesOf(key string) (homes []string) {
+	var walk func(t reflect.Type, path string, within []reflect.Type)
+	walk = func(t reflect.Type, path string, within []reflect.Type) {
+		for k, f := range keyed(t) {
+			at := join(path, k)
+			if k == key {
+				homes = append(homes, at)
+			}
+			held := f.Type
+			for held.Kind() == reflect.Pointer || held.Kind() == reflect.Slice || held.Kind() == reflect.Map {
+				at += map[reflect.Kind]string{reflect.Slice: "[]", reflect.Map: ".NAME"}[held.Kind()]
+				held = held.Elem()
+			}
+			if held.Kind() == reflect.Struct && !slices.Contains(within, held) {
+				walk(held, at, append(within, held))
+			}
+		}
+	}
+	walk(reflect.TypeFor[Config](), "", nil)
+	return homes
 }
 
 // meant says what to write instead of an unknown word.

@@ -17,7 +17,7 @@ var serverChecks = []check{
 		name: "connection", judge: judgeConnection,
 		looks:  "both roles can connect: `postgres.dsn`, and `postgres.replication_dsn` as a replication connection",
 		levels: "FAIL: one of them cannot",
-		why:    "without the one nothing is marked or swept, without the other nothing is streamed",
+		why:    "`dsn` marks and sweeps, `replication_dsn` streams: both must connect",
 	},
 	{
 		name: "server-version", needs: []string{"state"}, judge: judgeVersion,

@@ -62,7 +62,7 @@ var slotChecks = []check{
 	},
 	{
 		name: "share", judge: judgeShare,
-		looks:  "whether another stream leads on the same rows; where streams share a table (`share`): whether the publications of this database pass each part, and none twice",
+		looks:  "whether another stream leads on the same rows; where streams share a table (`share`): whether each part is published by exactly one publication of this database",
 		levels: "FAIL: another stream has the rows, and leads. WARN: a part has no publication, or several; another publication splits the table, or splits it another way",
 		why:    "rows of a part that no stream takes stay PENDING; where two splits overlap, rows are published twice, and out of order",
 	},

@@ -19,7 +19,7 @@ var tableChecks = []check{
 		name: "table", judge: eachTable(judgeTable),
 		looks:  "each table is there, and permanent",
 		levels: "FAIL: it is not there, cannot be read, is a view, unlogged or temporary, or is locked (ACCESS EXCLUSIVE), by whom",
-		why:    "only permanent tables are in the WAL",
+		why:    "only a permanent table that exists can be published",
 	},
 	{
 		name: "columns", judge: eachInspected(judgeColumns),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -45,7 +46,7 @@ func unproven(f *Facts) string {
 		ofTopics := c.name == "topics" || c.name == "topic-acl"
 		for _, found := range f.judgedBy(&c) {
 			if found.Level == Fail && !found.Unseen && (!ofTopics || slices.Contains(constant, found.Subject)) {
-				return fmt.Sprintf("check %s (%s): %s", found.Check, found.Subject, found.Found)
+				return fmt.Sprintf("check %s: %s", strings.TrimSuffix(found.Check+" ("+found.Subject+")", " ()"), found.Found)
 			}
 		}
 	}
