@@ -168,7 +168,7 @@ func (b *binder) bindStruct(to reflect.Value, n ast.Node, path string) {
 	case typeKey, typePayload:
 		b.oneSource(to, pairs)
 	}
-	given := map[string]bool{}
+	given, misspelled := map[string]bool{}, map[string]bool{}
 	for _, p := range pairs {
 		at := join(path, p.key)
 		b.at[at] = p.at
@@ -177,6 +177,7 @@ func (b *binder) bindStruct(to reflect.Value, n ast.Node, path string) {
 		case !ok && to.Type() == reflect.TypeFor[Credential](): // which may be the secret itself
 			b.complain(path, "has a key that is unknown", "write one of "+strings.Join(keysOf(to.Type()), ", ")+", or the text itself")
 		case !ok:
+			misspelled[nearest(p.key, keysOf(to.Type()))] = true
 			b.complain(at, "unknown key "+strconv.Quote(p.key), keyMeant(p.key, keysOf(to.Type())))
 		case given[p.key]:
 			b.complain(at, "the key is given twice", "keep one of them")
@@ -185,7 +186,7 @@ func (b *binder) bindStruct(to reflect.Value, n ast.Node, path string) {
 			b.bind(field, p.value, at, tags)
 		}
 	}
-	b.requireFields(to, path, given)
+	b.requireFields(to, path, given, misspelled)
 }
 
 // alternatives are keys that exclude each other, each with those that go with it alone.
@@ -214,10 +215,10 @@ func (b *binder) oneSource(to reflect.Value, pairs []pair) {
 	}
 }
 
-func (b *binder) requireFields(to reflect.Value, path string, given map[string]bool) {
+func (b *binder) requireFields(to reflect.Value, path string, given, misspelled map[string]bool) {
 	for key, f := range keyed(to.Type()) {
-		if f.Tag.Get("required") != "true" {
-			continue
+		if f.Tag.Get("required") != "true" || misspelled[key] && !given[key] {
+			continue // or the other fault is told
 		}
 		at := join(path, key)
 		value := to.FieldByIndex(f.Index)

@@ -86,9 +86,13 @@ func homesOf(key string) (homes []string) {
 
 // meant says what to write instead of an unknown word.
 func meant(text string, known []string) string {
-	nearest := outbox.Nearest(text, known, min(max(2, len(text)/3), len(text)-1))
-	if nearest == "" {
-		return "write one of " + strings.Join(known, ", ")
+	if word := nearest(text, known); word != "" {
+		return "did you mean " + word + "?"
 	}
-	return "did you mean " + nearest + "?"
+	return "write one of " + strings.Join(known, ", ")
+}
+
+// nearest is the word that was meant, or empty.
+func nearest(text string, known []string) string {
+	return outbox.Nearest(text, known, min(max(2, len(text)/3), len(text)-1))
 }
