@@ -247,7 +247,9 @@ func checkSlot(b *binder, s *Stream, at, server string, seen *duplicates) {
 	if s.Slot == "" && s.Name != "" {
 		s.Slot = "outbox_cdc_" + strings.ReplaceAll(strings.ToLower(s.Name), "-", "_")
 		if !slotPattern.MatchString(s.Slot) {
-			b.complain(at+".slot", "is missing, and none can be made of the stream's name", "write a slot name: 1 to 63 of a-z, 0-9 and _")
+			if !b.hasProblem(at + ".name") { // else it is told already
+				b.complain(at+".slot", "is missing, and none can be made of the stream's name", "write a slot name: 1 to 63 of a-z, 0-9 and _")
+			}
 			return
 		}
 	}
