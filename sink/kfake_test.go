@@ -198,12 +198,11 @@ func (r *rig) usable(within time.Duration, want bool) outbox.ClusterState {
 	return last
 }
 
-var rowNumber int
+var rowsMade atomic.Int64
 
 func newRow(topic, key, value string) *outbox.Row {
-	rowNumber++
 	row := &outbox.Row{
-		Table: testTable, ID: fmt.Sprint(rowNumber), Cluster: "main", Topic: topic,
+		Table: testTable, ID: fmt.Sprint(rowsMade.Add(1)), Cluster: "main", Topic: topic,
 		Value: []byte(value), Partition: -1, Pending: true,
 	}
 	if key != "" {
