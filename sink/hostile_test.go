@@ -134,7 +134,6 @@ func (m *mutilator) replies(client io.Writer, server io.Reader) {
 // outcome that Kafka did not give, and when the broker is itself again all is
 // delivered, once, in order.
 func TestHostileBroker(t *testing.T) {
-	t.Parallel()
 	for name, spoil := range map[string]func(frame []byte) []byte{
 		"a length of 2 GiB":     func(f []byte) []byte { binary.BigEndian.PutUint32(f, 1<<31-1); return f },
 		"a negative length":     func(f []byte) []byte { binary.BigEndian.PutUint32(f, 1<<32-1); return f },
