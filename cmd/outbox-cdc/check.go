@@ -133,11 +133,12 @@ func preflightStreams(cfg *config.Config, chosen []*config.Stream) []preflight.S
 // ---- printing ----
 
 func printCheck(out io.Writer, r *preflight.Report) {
-	printFindings(out, r.Findings)
+	found := together(r.Findings)
+	printFindings(out, found)
 	for _, level := range []preflight.Level{preflight.Warn, preflight.Fail} {
-		for _, f := range r.Findings {
-			if f.Level == level {
-				printHints(out, &f)
+		for i := range found {
+			if found[i].Level == level {
+				printHints(out, &found[i])
 			}
 		}
 	}
@@ -149,16 +150,50 @@ func printCheck(out io.Writer, r *preflight.Report) {
 	fmt.Fprintln(out)
 }
 
+// alike is a finding, and what else the very same was found of.
+type alike struct {
+	preflight.Finding
+	others []string
+}
+
+// together makes one group of findings that differ by their subjects only, as of twenty tables without an
+// index, where the first of them stands.
+func together(all []preflight.Finding) (groups []alike) {
+	at := map[string]int{}
+	for _, f := range all {
+		words := strings.Join(append([]string{f.Check, string(f.Level), f.Stream, f.Found, f.Why, f.Fix}, f.Hints...), "\x00")
+		if f.Subject != "" {
+			quoted := sql.Identifier(strings.SplitN(f.Subject, ".", 2)...)
+			words = strings.NewReplacer(quoted, "·", f.Subject, "·").Replace(words)
+		}
+		if i, ok := at[words]; ok && f.Subject != "" {
+			groups[i].others = append(groups[i].others, f.Subject)
+			continue
+		}
+		at[words] = len(groups)
+		groups = append(groups, alike{Finding: f})
+	}
+	return groups
+}
+
+// about is what it is about, in a line.
+func (g *alike) about() string {
+	if len(g.others) == 0 {
+		return g.Subject
+	}
+	return fmt.Sprintf("%s and %d more", g.Subject, len(g.others))
+}
+
 // foundWidth is how wide the column with what was found may be.
 const foundWidth = 90
 
-func printFindings(out io.Writer, all []preflight.Finding) {
+func printFindings(out io.Writer, all []alike) {
 	w := newTable(out)
 	row(w, "", "CHECK", "STREAM", "ABOUT", "FOUND")
 	for i := range all {
 		f := &all[i]
 		lines := wrapped(f.Found, foundWidth)
-		row(w, string(f.Level), f.Check, f.Stream, f.Subject, lines[0])
+		row(w, string(f.Level), f.Check, f.Stream, f.about(), lines[0])
 		for _, line := range lines[1:] {
 			row(w, "", "", "", "", line)
 		}
@@ -166,8 +201,8 @@ func printFindings(out io.Writer, all []preflight.Finding) {
 	_ = w.Flush() // as every print here
 }
 
-func printHints(out io.Writer, f *preflight.Finding) {
-	about := strings.TrimSpace(f.Stream + " " + f.Subject)
+func printHints(out io.Writer, f *alike) {
+	about := strings.TrimSpace(f.Stream + " " + f.about())
 	fmt.Fprintf(out, "\n%s %s (%s): %s\n", f.Level, f.Check, about, f.Found)
 	if f.Why != "" {
 		fmt.Fprintf(out, "  why:  %s\n", f.Why)
@@ -181,6 +216,9 @@ func printHints(out io.Writer, f *preflight.Finding) {
 	}
 	if f.Fix != "" {
 		fmt.Fprintf(out, "        or: outbox-cdc check --fix\n")
+	}
+	if len(f.others) > 0 {
+		fmt.Fprintf(out, "  also: %s\n", strings.Join(f.others, ", "))
 	}
 }
 

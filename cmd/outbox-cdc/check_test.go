@@ -132,3 +132,27 @@ func TestValidateAgainstDatabase(t *testing.T) {
 	_, e := command(t, exitFailure, "config", "validate", "--config", file(t, dsn, dsn, ""), "--against-database")
 	mustHave(t, e, "connect as role nobody", "make sure that PostgreSQL runs")
 }
+
+// What is found of many tables alike is told once, with a list. Another finding, hint or stream is not alike.
+func TestCheckPutsTogetherWhatIsAlike(t *testing.T) {
+	finding := func(stream, table, found string) preflight.Finding {
+		return preflight.Finding{
+			Check: "sweep-index", Level: preflight.Warn, Stream: stream, Subject: table, Found: found, Why: "a sweep of " + table + " reads all of it",
+			Hints: []string{"CREATE INDEX CONCURRENTLY ON " + sql.Identifier(strings.Split(table, ".")...) + " (id)"},
+		}
+	}
+	var out strings.Builder
+	r := &preflight.Report{Findings: []preflight.Finding{
+		finding("orders", "public.a", "no index serves public.a"), finding("orders", "public.b", "no index serves public.b"),
+		finding("orders", "public.c", "its index is invalid"), finding("orders", "public.d", "no index serves public.d"),
+		finding("bills", "public.e", "no index serves public.e"),
+		{Check: "clock", Level: preflight.OK, Found: "alike"}, {Check: "clock", Level: preflight.OK, Found: "alike"},
+	}}
+	printCheck(&out, r)
+	text := out.String()
+	mustHave(t, text, "WARN sweep-index (orders public.a and 2 more): no index serves public.a", "also: public.b, public.d",
+		"WARN sweep-index (orders public.c): its index is invalid", "WARN sweep-index (bills public.e)", `ON "public"."a" (id)`)
+	if hints, alike := strings.Count(text, "hint:"), strings.Count(text, "alike"); hints != 3 || alike != 2 {
+		t.Errorf("%d hints, %d findings without a subject:\n%s", hints, alike, text)
+	}
+}

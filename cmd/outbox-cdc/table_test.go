@@ -10,10 +10,10 @@ import (
 
 func TestFindingsAreATable(t *testing.T) {
 	var out strings.Builder
-	printFindings(&out, []preflight.Finding{
+	printFindings(&out, together([]preflight.Finding{
 		{Level: preflight.OK, Check: "slot", Stream: "orders", Subject: "slot a\tb", Found: "it is there"},
 		{Level: preflight.Fail, Check: "brokers", Subject: "é", Found: strings.Repeat("word ", 30)},
-	})
+	}))
 	first := strings.TrimSpace(strings.Repeat("word ", 18))
 	rest := strings.TrimSpace(strings.Repeat("word ", 12))
 	want := []string{

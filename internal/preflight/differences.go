@@ -25,7 +25,7 @@ type Difference struct {
 	// its mapping.
 	Override Overrides `json:"override,omitempty"`
 	// Hint is what else would fix it.
-	Hint string `json:"mend,omitempty"`
+	Hint string `json:"hint,omitempty"`
 	// Fatal is whether it keeps rows from being streamed, swept or marked.
 	Fatal bool `json:"fatal"`
 

@@ -101,7 +101,7 @@ type Finding struct {
 	Why string `json:"why,omitempty"`
 	// Hints are the statements, settings or commands that fix it, in order; of
 	// WARN and FAIL.
-	Hints []string `json:"mend,omitempty"`
+	Hints []string `json:"hints,omitempty"`
 	// Fix is what `check --fix` can create for it: `schema`, `publication`, `slot` or
 	// `index`.
 	Fix string `json:"fix,omitempty"`
