@@ -29,6 +29,12 @@
 // and its encoding are used. A Broker stays dead after an asynchronous error
 // (Connected says true, sends fail), so each connection gets a new one.
 //
+// The project is built on sarama; franz-go is in its tests and its demo. kgo's Broker.Request with
+// a kmsg.ProduceRequest could carry the same requests. It leaves fetched batches as they are, so
+// record_batches.go would go, and an encoder of record batches would come. Its producer would not
+// do: it takes no transactional id without transactions, so a leader that delivers at least once
+// could not fence its predecessor.
+//
 // # What an answer means
 //
 // The broker compares producer id, epoch, first sequence and count, never
