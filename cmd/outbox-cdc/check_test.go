@@ -146,7 +146,8 @@ func TestCheckPutsTogetherWhatIsAlike(t *testing.T) {
 		finding("orders", "public.a", "no index serves public.a"), finding("orders", "public.b", "no index serves public.b"),
 		finding("orders", "public.c", "its index is invalid"), finding("orders", "public.d", "no index serves public.d"),
 		finding("bills", "public.e", "no index serves public.e"),
-		{Check: "clock", Level: preflight.OK, Found: "alike"}, {Check: "clock", Level: preflight.OK, Found: "alike"},
+		{Check: "clock", Level: preflight.OK, Found: "alike"},
+		{Check: "clock", Level: preflight.OK, Found: "alike"},
 	}}
 	printCheck(&out, r)
 	text := out.String()

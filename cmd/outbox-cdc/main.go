@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
@@ -138,7 +139,32 @@ Exit codes:
 	}
 	refuseArguments(root)
 	root.InitDefaultCompletionCmd()
+	nameValues(root)
 	return root
+}
+
+// placeholders are what help shows for the value of a flag whose text names none.
+var placeholders = map[string]string{"string": "TEXT", "duration": "DURATION", "int": "NUMBER"}
+
+// namedValue is a flag's value that help shows by a word, not by a type of Go.
+type namedValue struct {
+	pflag.Value
+	name string
+}
+
+func (v namedValue) Type() string { return v.name }
+
+func nameValues(c *cobra.Command) {
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		name, _ := pflag.UnquoteUsage(f)
+		if word, ok := placeholders[f.Value.Type()]; ok && name == f.Value.Type() {
+			f.Value = namedValue{f.Value, word}
+			f.DefValue = strings.TrimPrefix(f.DefValue, "0s") // help has no word on a default that is nothing
+		}
+	})
+	for _, sub := range c.Commands() {
+		nameValues(sub)
+	}
 }
 
 // refuseArguments has every command refuse arguments that does not say which it takes.

@@ -202,3 +202,13 @@ func TestJSONIsStable(t *testing.T) {
 	}
 	stable.Compare(t, "json", now, *update)
 }
+
+// Help names the values of flags by words that a reader knows, not by types of Go.
+func TestHelpNamesValuesByWords(t *testing.T) {
+	types := regexp.MustCompile(`--[a-z-]+ (string|strings|stringArray|duration|int|count|float64)\b`)
+	for _, c := range everyCommand(rootCommand(streams{out: io.Discard, err: io.Discard})) {
+		if found := types.FindString(c.LocalFlags().FlagUsages()); found != "" {
+			t.Errorf("%s: %s", c.CommandPath(), found)
+		}
+	}
+}
