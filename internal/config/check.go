@@ -315,6 +315,27 @@ func mistyped(name string) string {
 	return outbox.Nearest(name, dsnParameters, 2)
 }
 
+// otherClients are parameters of other clients, which our driver would send to the server as its
+// settings. The server refuses every connection for one.
+var otherClients = map[string][]string{
+	"libpq": {
+		"keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "gssencmode", "gssdelegation", "gsslib", "hostaddr", "requirepeer",
+		"load_balance_hosts", "sslcompression", "sslcrl", "sslcrldir", "ssl_min_protocol_version", "ssl_max_protocol_version", "fallback_application_name",
+	},
+	"Prisma": {"schema", "connection_limit", "pool_timeout", "socket_timeout", "pgbouncer", "statement_cache_size", "sslaccept", "sslidentity"},
+	"JDBC":   {"currentschema", "applicationname", "ssl", "sslfactory", "preparethreshold", "rewritebatchedinserts", "stringtype", "sockettimeout", "logintimeout"},
+}
+
+// clientOf is whose parameter that is, or empty.
+func clientOf(parameter string) string {
+	for client, all := range otherClients {
+		if slices.Contains(all, strings.ToLower(parameter)) {
+			return client
+		}
+	}
+	return ""
+}
+
 // parseDSN complains without the parser's own words, which could repeat a part
 // of the password (one with a / in it ends up as the port, for example).
 func parseDSN(b *binder, dsn Secret, at string) *pgconn.Config {
@@ -336,7 +357,11 @@ func parseDSN(b *binder, dsn Secret, at string) *pgconn.Config {
 		b.complain(at, found, hint)
 		return nil
 	}
-	for name := range c.RuntimeParams {
+	for _, name := range slices.Sorted(maps.Keys(c.RuntimeParams)) {
+		if client := clientOf(name); client != "" {
+			b.complain(at, "has the parameter "+name+" of "+client+", for which PostgreSQL would refuse every connection", "take it out of the connection string")
+			return nil
+		}
 		if meant := mistyped(name); meant != "" {
 			b.complain(at, "has the parameter "+name+", which PostgreSQL does not know", "did you mean "+meant+"?")
 			return nil
