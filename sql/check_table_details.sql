@@ -13,6 +13,8 @@ SELECT coalesce(jsonb_object_agg(w.place, jsonb_build_object(
         FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid
         WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 4 <> 0 AND t.tgtype & 66 = 0
           AND f.prosrc ~* '[[:<:]]update[[:>:]]' AND (strpos(lower(f.prosrc), lower(c.relname)) > 0 OR f.prosrc ~* '[[:<:]]tg_(table_name|relname|relid)[[:>:]]')),
+    'default_partitions', (SELECT coalesce(jsonb_agg(p.partdefid::regclass::text), '[]')
+        FROM pg_partition_tree(c.oid) l JOIN pg_partitioned_table p ON p.partrelid = l.relid WHERE p.partdefid <> 0),
     'options', coalesce(to_jsonb(c.reloptions), '[]'),
     'rows', c.reltuples::bigint,
     'bytes', CASE WHEN c.relkind = 'p' THEN (SELECT coalesce(sum(pg_table_size(l.relid)), 0) FROM pg_partition_tree(c.oid) l WHERE l.isleaf)

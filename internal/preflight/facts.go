@@ -177,6 +177,7 @@ type Details struct {
 	Owned         bool      `json:"owned"` // by the role, or by one that it is a member of
 	Triggers      []Trigger `json:"triggers"`
 	Completing    []Trigger `json:"completing"` // update rows after their INSERT
+	Defaults      []string  `json:"default_partitions"`
 	Options       []string  `json:"options"`
 	Rows          int64     `json:"rows"`
 	Bytes         int64     `json:"bytes"`

@@ -88,6 +88,12 @@ var tableChecks = []check{
 		why:    "the WAL brings a row as its INSERT wrote it: what such a trigger changes afterwards is not published, though the row is marked",
 	},
 	{
+		name: "default-partition", judge: eachDetailed(judgeDefaultPartition),
+		looks:  "default partitions of tables that keep no state (`published: none`)",
+		levels: "WARN: there is one",
+		why:    "rows that are moved out of it are inserted once more, and so published once more: with `published: none` nothing tells that they were",
+	},
+	{
 		name: "replica-identity", judge: eachDetailed(judgeReplicaIdentity),
 		looks:  "whether some publication publishes updates of the table, and by which identity",
 		levels: "FAIL: there is one, and the table has no identity. WARN: its identity is the whole row",
@@ -383,6 +389,17 @@ func judgeChanges(j *judgment, name string, t *TableFacts, d *Details) {
 		hint = "look_first: true, or " + hint
 	}
 	j.warn(name, count(len(names), "trigger seems", "triggers seem")+" to update rows after their INSERT, which is not published: "+some(names), hint)
+}
+
+func judgeDefaultPartition(j *judgment, name string, t *TableFacts, d *Details) {
+	switch {
+	case t.Table.Stateful():
+		j.ok(name, "the status tells what was published, wherever a row is moved")
+	case len(d.Defaults) > 0:
+		j.warn(name, "rows of "+some(d.Defaults)+" will be published again when they are moved to a partition of their own", "make partitions ahead of their rows, or published: status or delete")
+	default:
+		j.ok(name, "it has no default partition")
+	}
 }
 
 func judgeReplicaIdentity(j *judgment, name string, t *TableFacts, d *Details) {

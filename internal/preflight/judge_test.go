@@ -318,16 +318,21 @@ func TestJudgments(t *testing.T) {
 			f.Tables[0].Inspection.Findings = []TableFinding{{About: AboutIndex, Problem: "no index serves the sweep", Hint: "CREATE INDEX"}}
 			f.Tables[0].Details.BrokenIndexes = []string{"half"}
 		}, []string{`DROP INDEX CONCURRENTLY "public"."half"`, "CREATE INDEX;"}},
-		"whole index":   {"status-index", Warn, details(func(d *Details) { d.StatusIndexes = []Index{{Name: "by_status"}}; d.Updates = 10 }), []string{"by_status", "0% of 10 updates", "DROP INDEX CONCURRENTLY"}},
-		"fillfactor":    {"status-index", Warn, details(func(d *Details) { d.StatusIndexes, d.Options = nil, nil }), []string{"fillfactor is 100", "SET (fillfactor = 80)"}},
-		"dead rows":     {"vacuum", Warn, details(func(d *Details) { d.Dead, d.Rows = 300_000, 1000 }), []string{"300000 dead rows", "VACUUM"}},
-		"row security":  {"row-security", Fail, catalogue(func(c *Catalogue) { c.RowSecurity, c.RowsHidden = true, true }), []string{"BYPASSRLS"}},
-		"completed":     {"changes", Warn, details(func(d *Details) { d.Completing = []Trigger{{"enrich", "enrich_it", false}} }), []string{"enrich (enrich_it)", "look_first: true"}},
-		"trigger":       {"triggers", Warn, details(func(d *Details) { d.Triggers = []Trigger{{"audit", "log_it", false}} }), []string{"audit (log_it)", `DISABLE TRIGGER "audit"`, `ALTER FUNCTION log_it() SET search_path = "public"`}},
-		"no identity":   {"replica-identity", Fail, details(func(d *Details) { d.UpdatePubs, d.HasKey = []string{"dbz"}, false }), []string{`ALTER PUBLICATION "dbz" SET (publish = 'insert');`}},
-		"full identity": {"replica-identity", Warn, details(func(d *Details) { d.UpdatePubs, d.Identity = []string{"dbz"}, "f" }), []string{"REPLICA IDENTITY DEFAULT"}},
-		"no order":      {"order", Warn, func(f *Facts) { f.Tables[0].Table.Mapping.Order = nil }, []string{"order: [created_at]"}},
-		"null order":    {"order", Warn, catalogue(func(c *Catalogue) { c.Columns[0].NotNull = false }), []string{`ALTER "id" SET NOT NULL`}},
+		"whole index":  {"status-index", Warn, details(func(d *Details) { d.StatusIndexes = []Index{{Name: "by_status"}}; d.Updates = 10 }), []string{"by_status", "0% of 10 updates", "DROP INDEX CONCURRENTLY"}},
+		"fillfactor":   {"status-index", Warn, details(func(d *Details) { d.StatusIndexes, d.Options = nil, nil }), []string{"fillfactor is 100", "SET (fillfactor = 80)"}},
+		"dead rows":    {"vacuum", Warn, details(func(d *Details) { d.Dead, d.Rows = 300_000, 1000 }), []string{"300000 dead rows", "VACUUM"}},
+		"row security": {"row-security", Fail, catalogue(func(c *Catalogue) { c.RowSecurity, c.RowsHidden = true, true }), []string{"BYPASSRLS"}},
+		"rows to move": {"default-partition", Warn, func(f *Facts) {
+			f.Tables[0].Table.Mapping.Published = outbox.PublishedNone
+			f.Tables[0].Details.Defaults = []string{"outbox_rest"}
+		}, []string{"rows of outbox_rest", "ahead of their rows"}},
+		"rows to move, with a status": {"default-partition", OK, details(func(d *Details) { d.Defaults = []string{"outbox_rest"} }), nil},
+		"completed":                   {"changes", Warn, details(func(d *Details) { d.Completing = []Trigger{{"enrich", "enrich_it", false}} }), []string{"enrich (enrich_it)", "look_first: true"}},
+		"trigger":                     {"triggers", Warn, details(func(d *Details) { d.Triggers = []Trigger{{"audit", "log_it", false}} }), []string{"audit (log_it)", `DISABLE TRIGGER "audit"`, `ALTER FUNCTION log_it() SET search_path = "public"`}},
+		"no identity":                 {"replica-identity", Fail, details(func(d *Details) { d.UpdatePubs, d.HasKey = []string{"dbz"}, false }), []string{`ALTER PUBLICATION "dbz" SET (publish = 'insert');`}},
+		"full identity":               {"replica-identity", Warn, details(func(d *Details) { d.UpdatePubs, d.Identity = []string{"dbz"}, "f" }), []string{"REPLICA IDENTITY DEFAULT"}},
+		"no order":                    {"order", Warn, func(f *Facts) { f.Tables[0].Table.Mapping.Order = nil }, []string{"order: [created_at]"}},
+		"null order":                  {"order", Warn, catalogue(func(c *Catalogue) { c.Columns[0].NotNull = false }), []string{`ALTER "id" SET NOT NULL`}},
 		"other words": {"status-values", Fail, catalogue(func(c *Catalogue) {
 			c.StatusRules = []string{"CHECK ((status = ANY (ARRAY['NEW'::text, 'SENT'::text, 'DEAD'::text])))"}
 		}), []string{"can never be PENDING", "status: {pending: [NEW], sent: SENT, failed: DEAD}"}},

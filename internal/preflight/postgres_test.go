@@ -407,6 +407,20 @@ func TestAPoolerIsTold(t *testing.T) {
 	}
 }
 
+// A default partition is found at every level, and one of another table is not.
+func TestDefaultPartitionsAreFound(t *testing.T) {
+	db := harness.Postgres(t)
+	w := made(t, db)
+	name := w.stream.Tables[0].Name
+	db.Exec(t, `ALTER TABLE `+name+` RENAME TO plain; CREATE TABLE `+name+` (LIKE plain INCLUDING DEFAULTS INCLUDING GENERATED) PARTITION BY RANGE (id);
+		CREATE TABLE a PARTITION OF `+name+` FOR VALUES FROM (0) TO (1000) PARTITION BY LIST (topic); CREATE TABLE b PARTITION OF a DEFAULT;
+		CREATE TABLE other (n int) PARTITION BY LIST (n); CREATE TABLE c PARTITION OF other DEFAULT`)
+	f := gather(t.Context(), &w.stream, Options{}.withDefaults(), false)
+	if f.Tables[0].Details == nil || !slices.Equal(f.Tables[0].Details.Defaults, []string{"public.b"}) && !slices.Equal(f.Tables[0].Details.Defaults, []string{"b"}) {
+		t.Errorf("%+v, missing %v", f.Tables[0].Details, f.Missing)
+	}
+}
+
 // A trigger that changes rows after their INSERT is told from one that does so before it, writes
 // elsewhere, or is disabled.
 func TestTriggersThatChangeInsertedRows(t *testing.T) {
