@@ -89,6 +89,7 @@ func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	if err != nil {
 		return err
 	}
+	streams.unproven()
 	supervisor, err := newSupervisor(streams.watched, log)
 	if err != nil {
 		streams.close()
