@@ -50,7 +50,7 @@ type driver struct {
 	endAsking  context.CancelFunc
 	queries    sync.WaitGroup
 	xid        uint32 // of the WAL's open transaction
-	firstLead  bool   // nobody led the stream before
+	noSlotYet  bool   // nobody led the stream before, and it has not streamed: its slot was never made
 	// lacking: the connection began with tables that the publication does not cover.
 	lacking atomic.Bool
 	// paused is the last look at what is paused that was told the Core.

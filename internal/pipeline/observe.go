@@ -130,13 +130,13 @@ func (d *driver) note(n checkpoint.Note) {
 			d.end(err)
 		}
 		mode := string(n.Mode)
-		if n.Mode == checkpoint.ModeStandby { // the connection has ended; whether another process leads is not known
-			d.cfg.Metrics.Lost()
-			d.stream.tracker.lost()
+		switch n.Mode {
+		case checkpoint.ModeStandby: // the connection has ended; whether another process leads is not known
 			mode = status.ModeStarting
-		} else {
-			d.cfg.Metrics.Mode(mode)
+		case checkpoint.ModeStream, checkpoint.ModeHold: // what happens to the slot from here on is a loss
+			d.noSlotYet = false
 		}
+		d.cfg.Metrics.Mode(mode)
 		d.stream.tracker.recordEvent("mode", status.Words(mode))
 		log.Info().Str("mode", mode).Msg("mode")
 	case checkpoint.NoteParked:
@@ -144,13 +144,13 @@ func (d *driver) note(n checkpoint.Note) {
 		if d.shows(&n.Park) {
 			d.stream.tracker.recordEvent("park", "parked "+n.Park.Scope.String()+": "+n.Park.Reason)
 		}
-		d.parkLine(parkLevel(&n.Park, d.firstLead), &n.Park).Str("cause", string(n.Park.Cause)).Str("reason", n.Park.Reason).Msg(parkedText(n.Park.Cause))
+		d.parkLine(parkLevel(&n.Park, d.noSlotYet), &n.Park).Str("cause", string(n.Park.Cause)).Str("reason", n.Park.Reason).Msg(parkedText(n.Park.Cause))
 	case checkpoint.NoteUnparked:
 		d.cfg.Metrics.HandedBack(&n.Park)
 		if d.shows(&n.Park) {
 			d.stream.tracker.recordEvent("park", "handed back to the stream: "+n.Park.Scope.String())
 		}
-		d.parkLine(min(zerolog.InfoLevel, parkLevel(&n.Park, d.firstLead)), &n.Park).Msg("handed back to the stream")
+		d.parkLine(min(zerolog.InfoLevel, parkLevel(&n.Park, d.noSlotYet)), &n.Park).Msg("handed back to the stream")
 	case checkpoint.NoteMissed:
 		d.cfg.Metrics.Missed(n.Cause, n.N)
 		log.Info().Int("rows", n.N).Str("cause", string(n.Cause)).Msg("found pending rows that the stream does not carry")
@@ -176,11 +176,11 @@ func (d *driver) shows(p *outbox.Park) bool {
 
 // parkLevel is how loud a park is. Single keys come and go, and the log says of each row why Kafka refused it; of rows
 // that cannot be marked nothing else says so. A stream that nobody led before has no slot yet, as it should.
-func parkLevel(p *outbox.Park, firstLead bool) zerolog.Level {
+func parkLevel(p *outbox.Park, noSlotYet bool) zerolog.Level {
 	switch {
 	case p.Scope.Kind >= outbox.ScopeKey && p.Cause != outbox.CauseWriteBack:
 		return zerolog.DebugLevel
-	case firstLead && p.Cause == outbox.CauseSlot:
+	case noSlotYet && p.Cause == outbox.CauseSlot:
 		return zerolog.InfoLevel
 	}
 	return zerolog.WarnLevel

@@ -5,7 +5,10 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
 // A park that somebody has to know of is a warning; what comes and goes, or is as it should be, is none.
@@ -27,5 +30,27 @@ func TestHowLoudAParkIs(t *testing.T) {
 		if got := parkLevel(&outbox.Park{Scope: outbox.Scope{Kind: c.kind}, Cause: c.cause}, c.first); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
+	}
+}
+
+// Who leads is not the mode's to say: the connection that leads again may be there before the driver has heard of the
+// end of the last. And a slot that goes after the stream has streamed is lost, also in the first leadership.
+func TestNotesOfTheMode(t *testing.T) {
+	m := metrics.New("1", "a").Stream("orders", nil, 0)
+	s := New(Config{Name: "orders", Metrics: m, Log: zerolog.Nop()})
+	d := &driver{cfg: s.cfg, stream: s, noSlotYet: true}
+	m.Leading(8)
+	s.tracker.leads("here", 8)
+	d.note(checkpoint.Note{Kind: checkpoint.NoteMode, Mode: checkpoint.ModeStandby})
+	if st := s.Status(); st.Leader == nil || !m.Status().Leader || st.Mode != status.ModeStarting || !d.noSlotYet {
+		t.Errorf("%+v, %+v, no slot yet: %v", st, m.Status(), d.noSlotYet)
+	}
+	d.note(checkpoint.Note{Kind: checkpoint.NoteMode, Mode: checkpoint.ModeSweep})
+	if !d.noSlotYet {
+		t.Error("the slot that is made at the first start counts as lost")
+	}
+	d.note(checkpoint.Note{Kind: checkpoint.NoteMode, Mode: checkpoint.ModeStream})
+	if d.noSlotYet {
+		t.Error("a slot that is lost later is no warning")
 	}
 }

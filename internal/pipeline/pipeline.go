@@ -454,7 +454,7 @@ func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead sta
 		answers:  mailbox.New[answer](),
 		fatal:    make(chan error, 1),
 
-		firstLead: lead.PreviousHolder == "",
+		noSlotYet: lead.PreviousHolder == "",
 	}
 	var guard *tablesql.Guard // nil: rows are delivered at least once
 	var marking *statusupdater.Once

@@ -150,6 +150,9 @@ func (w *walReader) run(ctx context.Context) error {
 			return err
 		}
 		w.tellEnd(err)
+		// Here, where the lead is taken again, and not when the driver hears of it: that may be later.
+		w.d.cfg.Metrics.Lost()
+		w.stream.tracker.lost()
 		if err := w.tell(ctx, connEvent{lost: true}); err != nil {
 			return err
 		}
