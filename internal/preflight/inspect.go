@@ -29,6 +29,9 @@ type Inspection struct {
 	Partitions []string
 	// Findings are what is, or may be, in the way; the fatal ones first.
 	Findings []TableFinding
+	// Unevaluated is why it is not known whether rows would keep the table's constraints once they are written;
+	// empty: it is.
+	Unevaluated string
 }
 
 // TableFinding is something about a table that its owner should fix.

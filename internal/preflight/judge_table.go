@@ -209,6 +209,9 @@ func judgeWrites(j *judgment, name string, t *TableFacts) {
 	if slices.ContainsFunc(t.Inspection.Findings, func(f TableFinding) bool { return f.Fatal && f.About != AboutWrite }) {
 		j.skip(name, "not known until what else is wrong with the table is fixed")
 	}
+	if why := t.Inspection.Unevaluated; why != "" {
+		j.skip(name, "its constraints could not be evaluated: "+why)
+	}
 	j.otherwise(name, "each statement that changes rows is taken")
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgerrcode"
 
@@ -81,7 +82,7 @@ func (i *inspector) rules(ctx context.Context, r *tablesql.Relation) (*tablesql.
 	}
 	found := &tablesql.Rules{}
 	args := tablesql.Texts([]byte(strconv.FormatUint(uint64(r.OID), 10)), []byte(strconv.Itoa(event)))
-	err := i.look(ctx, tablesql.Step{SQL: tablesql.RulesSQL, Args: args, Each: func(row [][]byte) error { return json.Unmarshal(row[0], found) }})
+	err := i.look(ctx, i.timeout, tablesql.Step{SQL: tablesql.RulesSQL, Args: args, Each: func(row [][]byte) error { return json.Unmarshal(row[0], found) }})
 	if err != nil {
 		return nil, fmt.Errorf("reading the constraints of table %s: %w", r.Table, err)
 	}
@@ -89,8 +90,8 @@ func (i *inspector) rules(ctx context.Context, r *tablesql.Relation) (*tablesql.
 }
 
 // look runs a query in a transaction that cannot write.
-func (i *inspector) look(ctx context.Context, query tablesql.Step) error {
-	return tablesql.Run(ctx, i.conn, tablesql.Reading(i.timeout).Step(nil), tablesql.Step{SQL: "SELECT pg_catalog.set_config('transaction_read_only', 'on', true)"}, query)
+func (i *inspector) look(ctx context.Context, timeout time.Duration, query tablesql.Step) error {
+	return tablesql.Run(ctx, i.conn, tablesql.Reading(timeout).Step(nil), tablesql.Step{SQL: "SELECT pg_catalog.set_config('transaction_read_only', 'on', true)"}, query)
 }
 
 // refusals are what keeps a statement from being run. The error is about the moment.
@@ -102,7 +103,7 @@ func (i *inspector) refusals(ctx context.Context, w *tablesql.Write, rules *tabl
 		found = append(found, TableFinding{Fatal: surely && !w.Asked, About: AboutWrite, Column: column, Problem: w.Name + refused + why, Hint: hint})
 	}
 	table := w.To.Name()
-	switch err := i.look(ctx, w.Explain); {
+	switch err := i.look(ctx, i.timeout, w.Explain); {
 	case err == nil:
 	case postgres.HasCode(err, pgerrcode.ObjectNotInPrerequisiteState):
 		add(true, "", said(err), "do what the check replica-identity says")
@@ -138,27 +139,36 @@ func (i *inspector) refusals(ctx context.Context, w *tablesql.Write, rules *tabl
 		add(b.Surely(w), column, fmt.Sprintf("by the constraint %q on %s, %s%s", b.Name, strings.Join(b.Columns, ", "), b.Text, rows),
 			"ALTER TABLE "+table+" DROP CONSTRAINT "+sql.Identifier(b.Name)+", or change it, or the mapping")
 	})
-	if query.SQL == "" {
+	if query.SQL == "" || i.Unevaluated != "" {
 		return found, nil
 	}
-	evaluation := i.look(ctx, query)
-	if evaluation == nil || passing(evaluation) {
-		return found, evaluation
+	evaluation := i.evaluate(ctx, query)
+	if evaluation == nil || i.Unevaluated != "" {
+		return found, ctx.Err()
 	}
 	casts := w.Casts(rules)
 	for _, column := range slices.Sorted(maps.Keys(casts)) {
-		switch err := i.look(ctx, casts[column]); {
-		case err == nil:
-		case passing(err):
-			return nil, err
-		default:
+		if err := i.evaluate(ctx, casts[column]); err != nil && i.Unevaluated == "" {
 			add(true, column, fmt.Sprintf("column %q is %s: %s", column, rules.Types[column], said(err)), "let its type take what is written, or map another column, or none")
 		}
 	}
-	if len(found) == 0 {
+	if len(found) == 0 && i.Unevaluated == "" {
 		add(false, "", "its constraints cannot be evaluated: "+said(evaluation), "look at what the constraints call")
 	}
 	return found, nil
+}
+
+// evaluateTimeout bounds a query that reads rows: where a table begins with gigabytes of emptied pages, or a CHECK
+// calls what takes its time, there is no answer, and whatever else is known of the table counts.
+const evaluateTimeout = 2 * time.Second
+
+// evaluate runs a query over rows. One that gives no answer is the last: Unevaluated says why.
+func (i *inspector) evaluate(ctx context.Context, query tablesql.Step) error {
+	err := i.look(ctx, min(i.timeout, evaluateTimeout), query)
+	if err != nil && passing(err) {
+		i.Unevaluated = said(err)
+	}
+	return err
 }
 
 // passing: it says nothing of the table.

@@ -86,3 +86,19 @@ func TestWhatATableDoesNotTakeIsTold(t *testing.T) {
 		})
 	}
 }
+
+// A constraint that takes its time, as a table does that begins with emptied pages, keeps nothing else of
+// the table from being known.
+func TestAConstraintThatTakesItsTime(t *testing.T) {
+	l, db := fixture.Plain(), harness.Postgres(t)
+	db.Exec(t, l.DDL+`CREATE INDEX ON plain (due, created_at) WHERE status IN ('PENDING', 'RETRY'); INSERT INTO plain (key) VALUES ('k');
+		CREATE FUNCTION slow(text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS 'BEGIN PERFORM pg_sleep(600); RETURN true; END';
+		ALTER TABLE plain ADD CHECK (slow(status)) NOT VALID`)
+	r, _, err := inspected(t, db.DSN, l.Table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(r.Unevaluated, "statement timeout") || r.Relation == nil {
+		t.Errorf("unevaluated: %q, %+v", r.Unevaluated, r.Findings)
+	}
+}
