@@ -16,7 +16,7 @@ import (
 
 const folder = "../../test/stable" // from a package two levels below the root
 
-// Compare fails where a line of the record is not among those of now: whoever relies on it would notice. A line that
+// Compare fails where a line of the record is not among those of now: those who rely on it would notice. A line that
 // the record lacks is something new; with update it is recorded. Update takes no line out of the record: that takes
 // a new major version.
 func Compare(t *testing.T, name string, now []string, update bool) {
