@@ -60,7 +60,7 @@ func (r *Relation) Unzoned() (names []string) {
 func (r *Relation) Newest(columns []string, found func(column string, age int64)) Step {
 	var ages, sampled []string
 	for _, name := range columns {
-		ages, sampled = append(ages, ageOf("max("+sql.Identifier(name)+")::timestamptz")+" / 1000000"), append(sampled, Ref(name))
+		ages, sampled = append(ages, ageOf("max("+sql.Identifier(name)+")")+" / 1000000"), append(sampled, Ref(name))
 	}
 	list := "SELECT " + strings.Join(sampled, ", ") + " FROM " + r.Name() + " AS t"
 	last := " ORDER BY " + joined(r.Table.Mapping.ID, ", ", func(name string) string { return Ref(name) + " DESC" }) + " LIMIT 100"
