@@ -12,6 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 )
 
 // How often rows are counted.
@@ -22,32 +23,40 @@ const (
 	failedRarely = time.Hour       // where counting them took too long
 )
 
-// countBacklog counts the rows that wait and those that are FAILED, for metrics. It
+// backlog counts rows, as a goroutine of its own.
+type backlog struct {
+	*questions
+	tables  []*outbox.Table
+	sweeper *sweeper.Sweeper
+	recount chan struct{} // asks for the failed rows to be counted
+}
+
+// count counts the rows that wait and those that are FAILED, for metrics. It
 // does no more than that, so its errors are logged and passed over.
-func (d *driver) countBacklog(ctx context.Context) error {
+func (b *backlog) count(ctx context.Context) error {
 	tick := time.Tick(pendingEvery)
 	failedAt := map[*outbox.Table]time.Time{}
 	never, noID := map[*outbox.Table]int64{}, map[*outbox.Table]int64{}
 	rarely := map[*outbox.Table]bool{} // counting them takes long
 	for {
-		for _, t := range d.cfg.Tables {
+		for _, t := range b.tables {
 			if !t.Stateful() {
 				continue
 			}
-			noID[t] = d.countPending(ctx, t, noID[t])
-			never[t] = d.countNeverReady(ctx, t, never[t])
+			noID[t] = b.countPending(ctx, t, noID[t])
+			never[t] = b.countNeverReady(ctx, t, never[t])
 			if now := time.Now(); !now.Before(failedAt[t]) {
-				next := d.countFailed(ctx, t)
+				next := b.countFailed(ctx, t)
 				failedAt[t], rarely[t] = now.Add(next), next > failedEvery
 			}
 		}
 		again := true
 		select {
-		case <-d.stream.recount:
+		case <-b.recount:
 		case <-ctx.Done():
 			return nil
 		case <-tick:
-			again = d.stream.tracker.gaveUp()
+			again = b.tracker.gaveUp()
 		}
 		if again { // the failed rows, where that is quick
 			maps.DeleteFunc(failedAt, func(t *outbox.Table, _ time.Time) bool { return !rarely[t] })
@@ -55,29 +64,20 @@ func (d *driver) countBacklog(ctx context.Context) error {
 	}
 }
 
-// Recount has the stream's failed rows counted again soon, after somebody else
-// than the stream changed them.
-func (s *Stream) Recount() {
-	select {
-	case s.recount <- struct{}{}:
-	default: // it is asked for already
-	}
-}
-
 // countPending also reports rows whose ids cannot be read: a line in the log when there are more than before.
-func (d *driver) countPending(ctx context.Context, t *outbox.Table, before int64) (noID int64) {
+func (b *backlog) countPending(ctx context.Context, t *outbox.Table, before int64) (noID int64) {
 	began := time.Now()
-	p, err := d.sweeper.CountPending(ctx, t)
+	p, err := b.sweeper.CountPending(ctx, t)
 	if err != nil {
-		d.uncounted(ctx, t, err, pendingEvery, "could not count the pending rows: their gauges stay at the last count")
+		b.uncounted(ctx, t, err, pendingEvery, "could not count the pending rows: their gauges stay at the last count")
 		return before
 	}
-	d.stream.tracker.counted(t, func(s *status.Table) {
+	b.tracker.counted(t, func(s *status.Table) {
 		s.Pending, s.PendingCapped, s.Oldest, s.CountedAt = &p.Rows, p.Capped, p.Oldest.Seconds(), time.Now().UTC()
 	})
-	d.cfg.Metrics.Pending(t, metrics.Backlog{Rows: p.Rows, Ready: p.Ready, Oldest: p.Oldest, Took: time.Since(began)})
+	b.metrics.Pending(t, metrics.Backlog{Rows: p.Rows, Ready: p.Ready, Oldest: p.Oldest, Took: time.Since(began)})
 	if p.NoID > before {
-		d.cfg.Log.Warn().Int64("rows", p.NoID).Stringer("table", t).
+		b.log.Warn().Int64("rows", p.NoID).Stringer("table", t).
 			Msg("pending rows are never swept: their id is NULL or longer than max_row_bytes; find them with outbox-cdc pending list, then correct or delete them, and make the id unique and NOT NULL")
 	}
 	return p.NoID
@@ -85,22 +85,22 @@ func (d *driver) countPending(ctx context.Context, t *outbox.Table, before int64
 
 // countNeverReady reports rows that neither their writer nor anybody else will
 // send as they are: a line in the log when their number changes.
-func (d *driver) countNeverReady(ctx context.Context, t *outbox.Table, before int64) int64 {
+func (b *backlog) countNeverReady(ctx context.Context, t *outbox.Table, before int64) int64 {
 	if t.Mapping.Writer.Column == "" {
 		return 0
 	}
-	found, err := d.sweeper.CountNeverReady(ctx, t)
+	found, err := b.sweeper.CountNeverReady(ctx, t)
 	if err != nil {
-		d.uncounted(ctx, t, err, pendingEvery, "could not count the rows that never become ready: their gauge stays at the last count")
+		b.uncounted(ctx, t, err, pendingEvery, "could not count the rows that never become ready: their gauge stays at the last count")
 		return before
 	}
-	d.cfg.Metrics.NeverReady(t, found.Rows)
+	b.metrics.NeverReady(t, found.Rows)
 	if found.Rows == before {
 		return before
 	}
-	line := d.cfg.Log.Info()
+	line := b.log.Info()
 	if found.Rows > before {
-		line = d.cfg.Log.Warn()
+		line = b.log.Warn()
 	}
 	line.Int64("rows", found.Rows).Stringer("table", t).Dur("oldest", found.Oldest).Str("id", found.Sample).
 		Msgf("rows that never become ready: %s is NULL, or true while %s is NULL; set one of them", t.Mapping.Writer.Column, t.Mapping.Writer.Until)
@@ -108,32 +108,32 @@ func (d *driver) countNeverReady(ctx context.Context, t *outbox.Table, before in
 }
 
 // countFailed returns when to count the table's FAILED rows again.
-func (d *driver) countFailed(ctx context.Context, t *outbox.Table) (next time.Duration) {
+func (b *backlog) countFailed(ctx context.Context, t *outbox.Table) (next time.Duration) {
 	began := time.Now()
-	f, err := d.sweeper.CountFailed(ctx, t)
+	f, err := b.sweeper.CountFailed(ctx, t)
 	switch {
 	case err == nil:
 		next = min(failedShare*time.Since(began), failedEvery)
-		d.cfg.Metrics.Failed(t, f.Rows, f.Resend)
+		b.metrics.Failed(t, f.Rows, f.Resend)
 		if f.Kept {
-			d.stream.tracker.counted(t, func(s *status.Table) { s.Failed, s.FailedCapped, s.FailedAt = &f.Rows, f.Capped, time.Now().UTC() })
+			b.tracker.counted(t, func(s *status.Table) { s.Failed, s.FailedCapped, s.FailedAt = &f.Rows, f.Capped, time.Now().UTC() })
 		}
 	case postgres.HasCode(err, pgerrcode.QueryCanceled):
-		d.cfg.Log.Debug().Stringer("table", t).Dur("next_in", failedRarely).
+		b.log.Debug().Stringer("table", t).Dur("next_in", failedRarely).
 			Msg("counting failed rows takes too long: no index serves it")
 		return failedRarely
 	default:
-		d.uncounted(ctx, t, err, failedEvery, "could not count the failed rows: their gauge stays at the last count")
+		b.uncounted(ctx, t, err, failedEvery, "could not count the failed rows: their gauge stays at the last count")
 	}
 	return cmp.Or(next, failedEvery)
 }
 
 // uncounted tells that gauges are old, and until when.
-func (d *driver) uncounted(ctx context.Context, t *outbox.Table, err error, retry time.Duration, what string) {
+func (b *backlog) uncounted(ctx context.Context, t *outbox.Table, err error, retry time.Duration, what string) {
 	if ctx.Err() != nil {
 		return
 	}
-	d.closeOnShutdown(err)
-	d.cfg.Metrics.Uncounted(t)
-	d.cfg.Log.Warn().Err(err).Stringer("table", t).Dur("retry_in", retry).Msg(what)
+	b.closeOnShutdown(err)
+	b.metrics.Uncounted(t)
+	b.log.Warn().Err(err).Stringer("table", t).Dur("retry_in", retry).Msg(what)
 }

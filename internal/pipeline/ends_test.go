@@ -9,11 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
-	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
-	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
-	"github.com/outbox-cdc/outbox-cdc/statusupdater"
 )
 
 // A term ends for the error that ended it, though every other part only sees that it is to end: that
@@ -35,13 +31,10 @@ func TestATermEndsForItsReason(t *testing.T) {
 			}
 			defer pool.Close()
 			cfg := Config{Name: "s", Pool: pool, Log: zerolog.Nop(), Core: checkpoint.Config{}, Metrics: metrics.New("v", "c").Stream("s", nil, 0)}
-			d := &driver{
-				stream: New(cfg), cfg: cfg, core: checkpoint.New(cfg.Core), fatal: make(chan error, 1),
-				outcomes: mailbox.New[outbox.Outcome](), states: mailbox.New[outbox.ClusterState](),
-				marked: mailbox.New[outbox.Marked](), answers: mailbox.New[answer](),
+			d, err := New(cfg).newDriver(t.Context(), nil, true)
+			if err != nil {
+				t.Fatal(err)
 			}
-			d.updater = statusupdater.New(statusupdater.Config{Pool: pool, Log: cfg.Log}, d.marked)
-			d.wal = newWALReader(d.stream, d, nil, statestore.Leadership{})
 			var cause error
 			watching := func(ctx context.Context) error {
 				if c.fatal != nil {

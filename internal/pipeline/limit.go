@@ -6,20 +6,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
-
-// Limits bound how fast rows are taken from the WAL and from the table.
-type Limits struct {
-	// RowsPerSecond at most; 0: no limit.
-	RowsPerSecond int
-	// BackOff slows a catch-up down while standbys fall behind or sessions wait
-	// for our locks.
-	BackOff bool
-}
 
 const (
 	pressureEvery   = time.Second
@@ -106,18 +99,18 @@ func (d *driver) sample(now time.Time) {
 		return
 	}
 	l.sampling = true
-	d.queries.Go(func() {
-		p, err := d.readPressure(d.ctx)
+	d.running.Go(func() {
+		p, err := readPressure(d.ctx, d.pool)
 		d.answers.Put(answer{0, func() { d.pressed(p, ours, err) }})
 	})
 }
 
-func (d *driver) readPressure(ctx context.Context) (pressure, error) {
+func readPressure(ctx context.Context, pool *pgxpool.Pool) (pressure, error) {
 	ctx, cancel := context.WithTimeout(ctx, pressureTimeout)
 	defer cancel()
 	var text string
 	var p pressure
-	err := postgres.On(d.cfg.Pool).QueryRow(ctx, sql.Pressure).Scan(&text)
+	err := postgres.On(pool).QueryRow(ctx, sql.Pressure).Scan(&text)
 	if err == nil {
 		err = json.Unmarshal([]byte(text), &p)
 	}
@@ -133,12 +126,12 @@ func (d *driver) pressed(p pressure, ours load, err error) {
 	l.sampling = false
 	if err != nil {
 		d.closeOnShutdown(err)
-		d.cfg.Log.Debug().Err(err).Msg("the limit stays as it is")
+		d.log.Debug().Err(err).Msg("the limit stays as it is")
 		return
 	}
 	if p.Hidden > 0 && !l.hidden {
 		l.hidden = true
-		d.cfg.Log.Warn().Int("connections", p.Hidden).Str("hint", "GRANT pg_read_all_stats TO the role, or set limits.back_off: false").
+		d.log.Warn().Int("connections", p.Hidden).Str("hint", "GRANT pg_read_all_stats TO the role, or set limits.back_off: false").
 			Msg("how far standbys are behind is not shown to this role: nothing slows down for them")
 	}
 	end, err := outbox.ParseLSN(p.Insert)
@@ -155,13 +148,13 @@ func (d *driver) pressed(p pressure, ours load, err error) {
 func (d *driver) tellLimit(what string) {
 	l := &d.limit
 	rows, reason := l.inForce()
-	d.cfg.Metrics.Pace(rows, reason)
-	d.stream.tracker.paced(rows, reason)
+	d.metrics.Pace(rows, reason)
+	d.tracker.paced(rows, reason)
 	if reason == l.said || reason == paceRecovering {
 		return
 	}
 	l.said = reason
-	log := d.cfg.Log.With().Str("reason", reason).Float64("rows_per_second", rows).Logger()
+	log := d.log.With().Str("reason", reason).Float64("rows_per_second", rows).Logger()
 	switch reason {
 	case "":
 		log.Info().Msg("the rate limit is lifted: rows are taken as fast as they come")

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -11,16 +10,10 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
-	"github.com/outbox-cdc/outbox-cdc/internal/wait"
-	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // This file holds the locks of the application's own relays while the stream
 // leads, so that they rest.
-
-// beatEvery keeps the replication connection, which has the leadership, alive
-// while somebody else has a lock.
-const beatEvery = time.Second
 
 // locks are those of the stream's tables, each once.
 type locks []*shedlock.Lock
@@ -42,31 +35,6 @@ func newLocks(cfg *Config) locks {
 		}))
 	}
 	return all
-}
-
-// awaitLocks takes the locks of the application's relays, as a standby waits for
-// the lead. It ends with conn, which has the leadership.
-func (s *Stream) awaitLocks(ctx context.Context, conn *replication.Conn) error {
-	if len(s.locks) == 0 {
-		return nil
-	}
-	s.failed.Store(nil)
-	s.cfg.Metrics.Standby()
-	return whileBeating(ctx, conn, s.locks.acquire)
-}
-
-// whileBeating does something else while conn, which does not stream, is kept alive:
-// the server ends a session that says nothing. It ends with conn.
-func whileBeating(ctx context.Context, conn *replication.Conn, do func(context.Context) error) error {
-	return wait.While(ctx, do, func(ctx context.Context) error {
-		for wait.Sleep(ctx, beatEvery) == nil {
-			// A try that is under way is not interrupted: that would end the connection.
-			if err := conn.Beat(context.WithoutCancel(ctx)); err != nil {
-				return fmt.Errorf("keeping the lead before the WAL is read: %w", err)
-			}
-		}
-		return nil
-	})
 }
 
 // acquire never waits for one lock while it holds another: that one's relay
@@ -128,8 +96,8 @@ func (l locks) keep(keeping, ctx context.Context) error {
 func (d *driver) giveLocksBack(ctx context.Context) {
 	d.stopKeeping()
 	<-d.kept
-	if err := d.stream.locks.release(ctx); err != nil {
-		d.cfg.Log.Warn().Err(err).Msg("could not give the application's locks back: they run out by themselves")
+	if err := d.locks.release(ctx); err != nil {
+		d.log.Warn().Err(err).Msg("could not give the application's locks back: they run out by themselves")
 	}
 }
 

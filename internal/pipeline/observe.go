@@ -18,31 +18,31 @@ import (
 
 // observer passes the sink's own counts on.
 type observer struct {
-	stream  *Stream
+	*telling
 	cluster string
 }
 
 // Produced is part of sink.Observer.
 func (o observer) Produced(topic string, rows, bytes int, took time.Duration) {
-	o.stream.cfg.Metrics.Produced(o.cluster, topic, rows, bytes, took)
+	o.metrics.Produced(o.cluster, topic, rows, bytes, took)
 }
 
 // Retried is part of sink.Observer.
 func (o observer) Retried(_ string, err error) {
-	o.stream.cfg.Metrics.Retried(o.cluster, sink.ErrorClass(err))
+	o.metrics.Retried(o.cluster, sink.ErrorClass(err))
 }
 
 // Unended is part of sink.Observer.
 func (o observer) Unended(partitions map[string][]int32) {
-	o.stream.cfg.Metrics.Unended(o.cluster, partitions)
+	o.metrics.Unended(o.cluster, partitions)
 }
 
 // Transacted is part of sink.Observer.
 func (o observer) Transacted(aborted string, _ int, took time.Duration) {
-	o.stream.cfg.Metrics.Transacted(o.cluster, aborted, took)
-	o.stream.tracker.transacted(o.cluster, aborted, time.Now())
+	o.metrics.Transacted(o.cluster, aborted, took)
+	o.tracker.transacted(o.cluster, aborted, time.Now())
 	if aborted != "" {
-		o.stream.cfg.Log.Warn().Ctx(loglimit.About(o.cluster)).Str("cluster", o.cluster).Str("cause", status.AbortText(aborted)).
+		o.log.Warn().Ctx(loglimit.About(o.cluster)).Str("cluster", o.cluster).Str("cause", status.AbortText(aborted)).
 			Msg("a Kafka transaction was aborted: its rows go into the next one")
 	}
 }
@@ -52,12 +52,12 @@ func (d *driver) outcome(o outbox.Outcome) {
 		d.wal.kill()
 	}
 	now := time.Now()
-	d.cfg.Metrics.Outcome(o, now)
-	d.stream.tracker.outcome(&o, now)
-	d.cfg.Traces.Outcome(o, now)
+	d.metrics.Outcome(o, now)
+	d.tracker.outcome(&o, now)
+	d.traces.Outcome(o, now)
 	if o.Class == outbox.Refused {
 		for _, r := range o.Rows {
-			d.cfg.Log.Warn().Ctx(loglimit.About(r.Table.String())).Err(o.Err).Stringer("table", r.Table).Strs("id", outbox.SplitID(r.ID)).Str("topic", outbox.Shown(r.Topic)).
+			d.log.Warn().Ctx(loglimit.About(r.Table.String())).Err(o.Err).Stringer("table", r.Table).Strs("id", outbox.SplitID(r.ID)).Str("topic", outbox.Shown(r.Topic)).
 				Msg("Kafka refused the row")
 		}
 	}
@@ -72,19 +72,19 @@ func (d *driver) clusterState(s outbox.ClusterState) {
 		d.core.Topics(s.Cluster, s.Topics)
 		return
 	}
-	d.cfg.Metrics.Cluster(s)
-	d.stream.tracker.cluster(s)
+	d.metrics.Cluster(s)
+	d.tracker.cluster(s)
 	if s.Usable {
-		d.cfg.Log.Info().Str("cluster", s.Cluster).Msg("the Kafka cluster can be used")
+		d.log.Info().Str("cluster", s.Cluster).Msg("the Kafka cluster can be used")
 	} else {
-		d.cfg.Log.Error().Err(s.Err).Str("cluster", s.Cluster).Msg("the Kafka cluster cannot be used: its rows wait")
+		d.log.Error().Err(s.Err).Str("cluster", s.Cluster).Msg("the Kafka cluster cannot be used: its rows wait")
 	}
 	d.core.Cluster(s)
 }
 
 func (d *driver) swept(page outbox.Page) {
 	for cause, rows := range d.core.Causes(page.Rows) {
-		d.cfg.Metrics.Swept(cause, rows)
+		d.metrics.Swept(cause, rows)
 	}
 	_, inFlight, _ := d.core.Memory()
 	d.core.Swept(page)
@@ -98,32 +98,32 @@ func (d *driver) gauges(now time.Time) {
 	}
 	d.gauged = now
 	rows, inFlight, bytes := d.core.Memory()
-	d.cfg.Metrics.Memory(rows, inFlight, bytes)
+	d.metrics.Memory(rows, inFlight, bytes)
 	if n := d.core.ParkChanges(); n != d.parksShown || n == 0 {
 		parks := d.core.Parks()
-		d.cfg.Metrics.Parks(parks)
-		d.stream.tracker.parked(parks)
+		d.metrics.Parks(parks)
+		d.tracker.parked(parks)
 		d.parksShown = n
 	}
 	d.topicEvents = 0
-	d.stream.tracker.inFlight(inFlight, d.cfg.Metrics)
+	d.tracker.inFlight(inFlight, d.metrics)
 	d.oneShot.look(now, inFlight)
-	d.cfg.Metrics.Confirmed(uint64(d.core.Confirm()), now)
+	d.metrics.Confirmed(uint64(d.core.Confirm()), now)
 	marks := d.updater.Stats()
-	d.cfg.Metrics.MarkStats(marks.Waiting, marks.Repeated, marks.Locked)
+	d.metrics.MarkStats(marks.Waiting, marks.Repeated, marks.Locked)
 	for name, s := range d.sinks {
 		switch f := s.Fencing(); f {
 		case sink.FencingOn, sink.FencingRefused:
-			d.cfg.Metrics.Fenced(name, f == sink.FencingOn)
-			d.stream.tracker.fencing(name, f)
+			d.metrics.Fenced(name, f == sink.FencingOn)
+			d.tracker.fencing(name, f)
 		case sink.FencingOff:
-			d.stream.tracker.fencing(name, f)
+			d.tracker.fencing(name, f)
 		}
 	}
 }
 
 func (d *driver) note(n checkpoint.Note) {
-	log := d.cfg.Log
+	log := d.log
 	switch n.Kind {
 	case checkpoint.NoteMode:
 		if err := failpoint.Here(failpoint.ModeChange); err != nil {
@@ -136,23 +136,23 @@ func (d *driver) note(n checkpoint.Note) {
 		case checkpoint.ModeStream, checkpoint.ModeHold: // what happens to the slot from here on is a loss
 			d.noSlotYet = false
 		}
-		d.cfg.Metrics.Mode(mode)
-		d.stream.tracker.recordEvent("mode", status.Words(mode))
+		d.metrics.Mode(mode)
+		d.tracker.recordEvent("mode", status.Words(mode))
 		log.Info().Str("mode", mode).Msg("mode")
 	case checkpoint.NoteParked:
-		d.cfg.Metrics.Parked(&n.Park)
+		d.metrics.Parked(&n.Park)
 		if d.shows(&n.Park) {
-			d.stream.tracker.recordEvent("park", "parked "+n.Park.Scope.String()+": "+n.Park.Reason)
+			d.tracker.recordEvent("park", "parked "+n.Park.Scope.String()+": "+n.Park.Reason)
 		}
 		d.parkLine(parkLevel(&n.Park, d.noSlotYet), &n.Park).Str("cause", string(n.Park.Cause)).Str("reason", n.Park.Reason).Msg(parkedText(n.Park.Cause))
 	case checkpoint.NoteUnparked:
-		d.cfg.Metrics.HandedBack(&n.Park)
+		d.metrics.HandedBack(&n.Park)
 		if d.shows(&n.Park) {
-			d.stream.tracker.recordEvent("park", "handed back to the stream: "+n.Park.Scope.String())
+			d.tracker.recordEvent("park", "handed back to the stream: "+n.Park.Scope.String())
 		}
 		d.parkLine(min(zerolog.InfoLevel, parkLevel(&n.Park, d.noSlotYet)), &n.Park).Msg("handed back to the stream")
 	case checkpoint.NoteMissed:
-		d.cfg.Metrics.Missed(n.Cause, n.N)
+		d.metrics.Missed(n.Cause, n.N)
 		log.Info().Int("rows", n.N).Str("cause", string(n.Cause)).Msg("found pending rows that the stream does not carry")
 	case checkpoint.NoteFailed:
 		log.Error().Ctx(loglimit.About(n.Row.Table.String())).Stringer("table", n.Row.Table).Strs("id", outbox.SplitID(n.Row.ID)).Str("topic", outbox.Shown(n.Row.Topic)).
@@ -193,7 +193,7 @@ func (d *driver) parkLine(level zerolog.Level, p *outbox.Park) *zerolog.Event {
 	if p.Scope.Kind >= outbox.ScopeTopic {
 		about = strings.TrimSpace("parks of a " + p.Scope.Kind.String() + ", cause " + string(p.Cause) + " " + p.Scope.Table)
 	}
-	return d.cfg.Log.WithLevel(level).Ctx(loglimit.About(about)).Stringer("scope", p.Scope)
+	return d.log.WithLevel(level).Ctx(loglimit.About(about)).Stringer("scope", p.Scope)
 }
 
 // parkedText is what becomes of a park's rows.

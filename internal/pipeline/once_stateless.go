@@ -11,6 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // This file is exactly-once delivery of tables that keep no state. Nothing is marked, so the tally has a
@@ -92,14 +93,13 @@ type settledOn struct {
 
 // settledUpTo reads it on the server that is connected to, whose slot was confirmed only up to where rows are settled.
 // Where a tally's head is before the one from which its journal was read, that one was another server's.
-func (w *walReader) settledUpTo(ctx context.Context, insert outbox.LSN) (settled settledOn, err error) {
-	o := w.d.once
+func (o *once) settledUpTo(ctx context.Context, conn *replication.Conn, remembered *statestore.Identity, insert outbox.LSN) (settled settledOn, err error) {
 	if o == nil || o.stateless == nil {
 		return settled, nil
 	}
-	settled.server = statestore.Server{Slot: w.remembered.SystemID + "/" + w.remembered.Slot, Guard: o.key}
-	err = whileBeating(ctx, w.conn, func(ctx context.Context) error {
-		found, err := w.stream.store.Positions(ctx, slices.Sorted(maps.Keys(o.tallies)), max(w.remembered.SlotPoint, 1)-1, insert, settled.server)
+	settled.server = statestore.Server{Slot: remembered.SystemID + "/" + remembered.Slot, Guard: o.key}
+	err = whileBeating(ctx, conn, func(ctx context.Context) error {
+		found, err := o.store.Positions(ctx, slices.Sorted(maps.Keys(o.tallies)), max(remembered.SlotPoint, 1)-1, insert, settled.server)
 		for _, p := range found {
 			if p.Head < o.tallies[p.Cluster].Head.Number {
 				return errNewTerm
@@ -128,32 +128,32 @@ func (s *stateless) notes(settled outbox.LSN) (all []note) {
 }
 
 // notePositions notes them. What the driver says is written, and forgotten when that was answered.
-func (d *driver) notePositions(ctx context.Context) error {
+func (o *once) notePositions(ctx context.Context) error {
 	var notes []note
-	err := d.inLoop(ctx, func() { notes = d.once.stateless.notes(d.core.Settled()) })
+	err := o.inLoop(ctx, func() { notes = o.stateless.notes(o.core.Settled()) })
 	if err != nil {
 		return err
 	}
 	for _, n := range notes {
-		if failed := d.stream.store.SettleTally(ctx, n.cluster, n.last, n.settled.upTo, n.settled.server); failed != nil {
+		if failed := o.store.SettleTally(ctx, n.cluster, n.last, n.settled.upTo, n.settled.server); failed != nil {
 			err = errors.Join(err, failed)
 			continue
 		}
-		d.answers.Put(answer{0, func() { d.once.stateless.positions[n.cluster].Noted(n.last.Number) }})
+		o.answers.Put(answer{0, func() { o.stateless.positions[n.cluster].Noted(n.last.Number) }})
 	}
 	return err
 }
 
 // noteLast notes positions for good, at a clean stop. A cluster's tally is closed only if it has all units.
-func (d *driver) noteLast(ctx context.Context, cluster string) error {
-	s := d.once.stateless
+func (o *once) noteLast(ctx context.Context, cluster string) error {
+	s := o.stateless
 	if s == nil {
 		return nil
 	}
-	all := s.notes(d.core.Settled())
+	all := s.notes(o.core.Settled())
 	if i := slices.IndexFunc(all, func(n note) bool { return n.cluster == cluster }); i >= 0 {
 		n := all[i]
-		if err := d.stream.store.SettleTally(ctx, cluster, n.last, n.settled.upTo, n.settled.server); err != nil {
+		if err := o.store.SettleTally(ctx, cluster, n.last, n.settled.upTo, n.settled.server); err != nil {
 			return err
 		}
 		s.positions[cluster].Noted(n.last.Number)

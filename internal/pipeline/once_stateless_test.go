@@ -146,25 +146,25 @@ func TestTallyIsClosedWhenAllUnitsAreNoted(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newStateless([]string{"main"})
-	d := &driver{
-		stream: &Stream{store: store}, core: coreWithoutState(), once: &once{stateless: s},
-		cfg: Config{Log: zerolog.Nop(), Once: &Once{Journals: map[string]string{"main": "topic"}}},
+	o := &once{
+		questions: newQuestions(&telling{log: zerolog.Nop()}, newLink(), pool), core: coreWithoutState(), store: store, stateless: s,
+		cfg: &Config{Once: &Once{Journals: map[string]string{"main": "topic"}}},
 	}
 	stopped := func(want string) {
 		t.Helper()
-		d.closeTallies(t.Context())
+		o.closeTallies(t.Context())
 		if got := harness.One[string](t, db, `SELECT unit || ' ' || place || ' ' || lsn || ' ' || closed FROM outbox_cdc.tally`); got != want {
 			t.Errorf("the tally is %s, want %s", got, want)
 		}
 	}
 	s.found("main", []exactlyonce.Placed{{Unit: exactlyonce.Unit{Number: 1, UpTo: 5}, Offset: 10}, {Unit: exactlyonce.Unit{Number: 2, UpTo: 30}, Offset: 20}})
 	s.tell(&checkpoint.Connected{Streaming: true, Insert: 100}, settledOn{0, statestore.Server{Slot: "7001", Guard: 4711}})
-	d.core.Keepalive(10)
-	if err := d.noteLast(t.Context(), "main"); !errors.Is(err, statestore.ErrUnsettled) {
+	o.core.Keepalive(10)
+	if err := o.noteLast(t.Context(), "main"); !errors.Is(err, statestore.ErrUnsettled) {
 		t.Errorf("with a row that the WAL was not read to: %v", err)
 	}
 	stopped("1 10 0/9 false")
-	d.core.Keepalive(40)
+	o.core.Keepalive(40)
 	stopped("2 20 0/27 true")
 }
 

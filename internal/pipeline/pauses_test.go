@@ -15,24 +15,24 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// A look that was made earlier and is told later ends no pause, and begins none.
-func TestAnOlderLookAtPausesCountsForNothing(t *testing.T) {
+// A question that was asked earlier and whose answer is told later ends no pause, and begins none.
+func TestAnOlderAnswerOfPausesCountsForNothing(t *testing.T) {
 	t.Parallel()
-	d := &driver{}
+	p := &pauses{}
 	pause := []outbox.Park{{Scope: outbox.StreamScope()}}
 	for i, told := range []struct {
-		look pausedLook
-		want int
-	}{{pausedLook{2, pause}, 1}, {pausedLook{1, nil}, 1}, {pausedLook{3, nil}, 0}, {pausedLook{2, pause}, 0}} {
-		if n := len(d.newer(told.look)); n != told.want {
+		found paused
+		want  int
+	}{{paused{2, pause}, 1}, {paused{1, nil}, 1}, {paused{3, nil}, 0}, {paused{2, pause}, 0}} {
+		if n := len(p.newer(told.found)); n != told.want {
 			t.Errorf("%d: %d pauses, want %d", i, n, told.want)
 		}
 	}
 }
 
-// A look over a connection that is silent keeps no other one waiting, such as that of a new
+// A question over a connection that is silent keeps no other one waiting, such as that of a new
 // connection to the slot.
-func TestALookAtPausesHasItsTime(t *testing.T) {
+func TestAQuestionForPausesHasItsTime(t *testing.T) {
 	t.Parallel()
 	db, proxy := harness.Postgres(t).Proxied(t)
 	db.Exec(t, sql.Schema)
@@ -41,21 +41,21 @@ func TestALookAtPausesHasItsTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	d := &driver{stream: &Stream{store: &store{Store: statestore.New(statestore.Config{DB: pool, Stream: "s"})}}}
-	if _, _, err := d.lookAtPauses(t.Context()); err != nil {
+	p := &pauses{store: &store{Store: statestore.New(statestore.Config{DB: pool, Stream: "s"})}}
+	if _, _, err := p.ask(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	proxy.Silence(harness.Requests, harness.Replies)
-	looked := make(chan error, 2)
-	for range cap(looked) {
+	asked := make(chan error, 2)
+	for range cap(asked) {
 		go func() {
-			_, _, err := d.lookAtPauses(t.Context())
-			looked <- err
+			_, _, err := p.ask(t.Context())
+			asked <- err
 		}()
 	}
-	for range cap(looked) {
+	for range cap(asked) {
 		select {
-		case err := <-looked:
+		case err := <-asked:
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
 			}
@@ -68,13 +68,13 @@ func TestALookAtPausesHasItsTime(t *testing.T) {
 func TestASweepThatIsPaused(t *testing.T) {
 	t.Parallel()
 	table := &outbox.Table{Schema: "public", Name: "outbox"}
-	d := &driver{cfg: Config{Tables: []*outbox.Table{table}}}
+	p := &pauses{cfg: &Config{Tables: []*outbox.Table{table}}}
 	other := outbox.Park{Scope: outbox.Scope{Kind: outbox.ScopeTable, Table: "public.gone"}}
-	if err := d.pausedError([]outbox.Park{other}); err != nil {
+	if err := p.refusal([]outbox.Park{other}); err != nil {
 		t.Errorf("a table of another configuration: %v", err)
 	}
-	why := d.pausedError([]outbox.Park{other, {Scope: outbox.TableScope(table)}})
-	if why == nil || d.pausedError([]outbox.Park{{Scope: outbox.StreamScope()}}) == nil {
+	why := p.refusal([]outbox.Park{other, {Scope: outbox.TableScope(table)}})
+	if why == nil || p.refusal([]outbox.Park{{Scope: outbox.StreamScope()}}) == nil {
 		t.Fatal("it is swept though it is paused")
 	}
 	ended := 0

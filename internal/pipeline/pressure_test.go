@@ -32,7 +32,6 @@ func TestSessionsThatWaitForUsAreSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	d := &driver{cfg: Config{Pool: pool}}
 
 	ours, err := pool.Begin(t.Context())
 	if err != nil {
@@ -51,7 +50,7 @@ func TestSessionsThatWaitForUsAreSeen(t *testing.T) {
 		}(db.Conn(t))
 	}
 	harness.Eventually(t, 20*time.Second, func() error {
-		p, err := d.readPressure(t.Context())
+		p, err := readPressure(t.Context(), pool)
 		if err == nil && p.Waiting != 1 {
 			err = fmt.Errorf("%+v: of two that wait, one waits for us", p)
 		}
@@ -62,7 +61,7 @@ func TestSessionsThatWaitForUsAreSeen(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if p, err := d.readPressure(t.Context()); err != nil || p.Waiting != 0 || p.Insert == "" {
+	if p, err := readPressure(t.Context(), pool); err != nil || p.Waiting != 0 || p.Insert == "" {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
@@ -107,9 +106,8 @@ func TestStandbysAreSeenOrHidden(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(pool.Close)
-		d := &driver{cfg: Config{Pool: pool}}
 		harness.Eventually(t, 20*time.Second, func() error {
-			p, err := d.readPressure(t.Context())
+			p, err := readPressure(t.Context(), pool)
 			if err == nil && (len(p.Standbys) != c.standbys || p.Hidden != c.hide || c.standbys == 1 && p.Standbys[0].Name != "replica") {
 				err = fmt.Errorf("role %q sees %+v", c.role, p)
 			}

@@ -57,29 +57,6 @@ type topicSamples struct {
 
 func topicKey(t *status.Topic) string { return t.Cluster + " " + t.Topic }
 
-// Activity is what the process remembers of the stream.
-func (s *Stream) Activity() status.Activity {
-	topics := s.cfg.Metrics.Topics()
-	b := &s.tracker
-	b.mu.Lock()
-	r := &b.recent
-	parks := r.parks // there may be many; they are never changed, so not copied
-	a := status.Activity{
-		Events: append([]status.Event{}, r.events...), Errors: append([]status.ErrorGroup{}, r.errors...),
-		History: append([]status.Point{}, r.history...), Rates: r.rates, Topics: topics, Positions: r.positions,
-	}
-	for i := range topics {
-		if samples := r.topics[topicKey(&topics[i])]; samples != nil {
-			topics[i].History = slices.Clone(samples.history)
-		}
-	}
-	b.mu.Unlock()
-	a.Parks = status.ListParks(parks)
-	slices.Reverse(a.Events)
-	slices.SortStableFunc(a.Errors, func(x, y status.ErrorGroup) int { return y.Last.Compare(x.Last) })
-	return a
-}
-
 // gaveUp says whether rows became FAILED since it was asked last.
 func (b *statusTracker) gaveUp() bool {
 	b.mu.Lock()

@@ -36,7 +36,7 @@ func (d *driver) compareOne(marks []outbox.Mark, now time.Time) {
 	}
 	d.samples.next, d.samples.busy = now.Add(sampleRowEvery), true
 	ctx := d.asking
-	d.queries.Go(func() {
+	d.running.Go(func() {
 		bounded, cancel := context.WithTimeout(ctx, sampleRowEvery)
 		defer cancel()
 		found, err := d.sweeper.Now(bounded, row)
@@ -55,7 +55,7 @@ func (d *driver) compared(row, found *outbox.Row) {
 	if len(differs) == 0 {
 		return
 	}
-	d.cfg.Metrics.Changed(row.Table)
+	d.metrics.Changed(row.Table)
 	if d.samples.told[row.Table] {
 		return
 	}
@@ -63,7 +63,7 @@ func (d *driver) compared(row, found *outbox.Row) {
 		d.samples.told = map[*outbox.Table]bool{}
 	}
 	d.samples.told[row.Table] = true
-	d.cfg.Log.Warn().Stringer("table", row.Table).Strs("id", outbox.SplitID(row.ID)).Str("differs", strings.Join(differs, ", ")).
+	d.log.Warn().Stringer("table", row.Table).Strs("id", outbox.SplitID(row.ID)).Str("differs", strings.Join(differs, ", ")).
 		Msg("a row was changed while it waited, and was published as it was before: write look_first: true for its table")
 }
 

@@ -42,10 +42,10 @@ func (w *walReader) makeSound(ctx context.Context) (checkpoint.Connected, error)
 			return connected, err
 		}
 		if verdict.Sound && (len(verdict.Add) == 0 || added) {
-			w.stream.relations.Store(&w.remembered.Relations)
-			err := w.stream.store.Identify(ctx, w.remembered)
-			if err == nil && w.stream.store.Outdated() {
-				w.d.cfg.Log.Warn().Msg("schema outbox_cdc is of an earlier version: a table that is swapped while no process runs is not noticed; run outbox-cdc init")
+			w.learned.relations.Store(&w.remembered.Relations)
+			err := w.store.Identify(ctx, w.remembered)
+			if err == nil && w.store.Outdated() {
+				w.log.Warn().Msg("schema outbox_cdc is of an earlier version: a table that is swapped while no process runs is not noticed; run outbox-cdc init")
 			}
 			return connected, err
 		}
@@ -73,7 +73,7 @@ func (w *walReader) lost(v *replication.Verdict, added bool) error {
 	if v.Lost != nil {
 		return fmt.Errorf("%w: %w", errLost, v.Lost)
 	}
-	if w.stream.stateless() && v.Sound && len(v.Tables) > 0 && (len(v.Add) == 0 || added) {
+	if w.stateless && v.Sound && len(v.Tables) > 0 && (len(v.Add) == 0 || added) {
 		t := v.Tables[0]
 		return fmt.Errorf("%w: %w", errLost, &postgres.Error{
 			Permanent: true, What: "stream table " + t.Table.String(), Err: errors.New(t.Reason + ", and with published: none its rows have no other way"), Hint: t.Hint,
@@ -84,12 +84,12 @@ func (w *walReader) lost(v *replication.Verdict, added bool) error {
 
 // cannotBeSwept says what a lost or moved slot means for tables that keep no state.
 func (w *walReader) cannotBeSwept(v *replication.Verdict) {
-	if !w.stream.stateless() || w.remembered.SystemID == "" || v.Err != nil {
+	if !w.stateless || w.remembered.SystemID == "" || v.Err != nil {
 		return
 	}
 	const message = "rows may be lost: tables with published: none cannot be swept for what the slot does not bring; compare them with the topics"
-	w.stream.tracker.recordEvent("slot", message+": "+v.Reason)
-	w.d.cfg.Log.Error().Str("cause", string(v.Cause)).Str("reason", v.Reason).Msg(message)
+	w.tracker.recordEvent("slot", message+": "+v.Reason)
+	w.log.Error().Str("cause", string(v.Cause)).Str("reason", v.Reason).Msg(message)
 }
 
 // park has the stream parked, and waits until that is durable: from then on a
@@ -109,7 +109,7 @@ func (w *walReader) park(ctx context.Context, connected checkpoint.Connected) er
 // inspect reads everything that a connection begins with. While the stream is
 // parked durably, the slot that is there is taken on as it is.
 func (w *walReader) inspect(ctx context.Context, parked bool) (checkpoint.Connected, replication.Verdict, error) {
-	cfg := w.d.cfg.Replication
+	cfg := w.cfg
 	state, err := w.conn.Inspect(ctx)
 	if err != nil {
 		return checkpoint.Connected{}, replication.Verdict{}, err
@@ -127,11 +127,11 @@ func (w *walReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 		connected.Uncovered = append(connected.Uncovered, checkpoint.Uncovered{Table: t.Table, Reason: t.Reason})
 	}
 	for _, warning := range verdict.Warnings {
-		w.d.cfg.Log.Warn().Msg(warning)
+		w.log.Warn().Msg(warning)
 	}
-	if w.stream.remake.Cause != "" {
+	if w.learned.remake.Cause != "" {
 		verdict.Sound, verdict.Slot = false, max(verdict.Slot, replication.Remake)
-		verdict.Cause, verdict.Reason = w.stream.remake.Cause, w.stream.remake.Reason
+		verdict.Cause, verdict.Reason = w.learned.remake.Cause, w.learned.remake.Reason
 	}
 	err = whileBeating(ctx, w.conn, func(ctx context.Context) error { return w.lookAtTables(ctx, &connected) })
 	if err == nil && verdict.Sound {
@@ -156,30 +156,30 @@ func confirmedBefore(remembered statestore.Identity, s *replication.State) outbo
 // lookAtTables reads over the pool what a connection begins with, which takes a
 // while where there are many tables.
 func (w *walReader) lookAtTables(ctx context.Context, connected *checkpoint.Connected) (err error) {
-	if connected.Parks, err = w.stream.store.Load(ctx); err != nil {
+	if connected.Parks, err = w.store.Load(ctx); err != nil {
 		return err
 	}
-	connected.Failed, err = w.d.sweeper.Failed(ctx)
+	connected.Failed, err = w.sweeper.Failed(ctx)
 	refused, other := refusals(err)
 	if other != nil {
 		return other
 	}
-	unusable, err := w.d.sweeper.Unusable(ctx, refused)
+	unusable, err := w.sweeper.Unusable(ctx, refused)
 	if err != nil {
 		return err
 	}
 	var tables []*outbox.Table
 	for _, r := range append(refused, unusable...) { // that table's business, not the stream's
-		w.d.tellLockers(ctx, r)
+		tellLockers(ctx, w.pool, r)
 		connected.Uncovered = append(connected.Uncovered, checkpoint.Uncovered{Table: r.Table, Reason: r.Error(), Refused: true})
 		tables = append(tables, r.Table)
 	}
 	w.refused.Store(&tables)
-	leaves, err := w.d.sweeper.Partitions(ctx)
+	leaves, err := w.sweeper.Partitions(ctx)
 	if err != nil {
 		return err
 	}
-	enums, err := w.d.sweeper.Enums(ctx)
+	enums, err := w.sweeper.Enums(ctx)
 	w.decoder.SetPartitions(leaves)
 	w.decoder.SetEnums(enums)
 	w.decoder.SetCharset(w.conn.Charset())
@@ -211,12 +211,12 @@ func (w *walReader) leftBehind(ctx context.Context, before map[string]uint32, s 
 		if was == 0 || was == t.OID || !t.Table.Stateful() {
 			continue
 		}
-		old, rows, err := w.d.sweeper.PendingIn(ctx, t.Table, was)
+		old, rows, err := w.sweeper.PendingIn(ctx, t.Table, was)
 		switch {
 		case err != nil:
-			w.d.cfg.Log.Warn().Err(err).Stringer("table", t.Table).Uint32("relation", was).Msg("could not count the rows that are PENDING in the table that was swapped out")
+			w.log.Warn().Err(err).Stringer("table", t.Table).Uint32("relation", was).Msg("could not count the rows that are PENDING in the table that was swapped out")
 		case rows > 0:
-			w.d.cfg.Log.Error().Stringer("table", t.Table).Str("swapped_out", old).Int64("pending", rows).
+			w.log.Error().Stringer("table", t.Table).Str("swapped_out", old).Int64("pending", rows).
 				Msg("rows are PENDING in the table that was swapped out, and nothing publishes them: move into the new table what is not in the topic yet")
 		}
 	}
@@ -231,7 +231,7 @@ func (w *walReader) sameHistory(s *replication.State) error {
 	now := history{system: s.SystemID, timeline: s.Timeline}
 	if w.history == (history{}) {
 		w.history = now
-		w.stream.cfg.TimelineGuard.hold(s.Timeline)
+		w.guard.hold(s.Timeline)
 	}
 	if now != w.history || s.Insert < w.received {
 		return fmt.Errorf("%w: timeline %d at %v after timeline %d at %v", errMoved, s.Timeline, s.Insert, w.history.timeline, w.received)
@@ -280,12 +280,12 @@ func (l *TimelineGuard) release() bool { return l.timeline.Swap(nil) != nil }
 // fix makes publication and slot next to the connection, which is kept alive.
 func (w *walReader) fix(ctx context.Context, v *replication.Verdict) error {
 	if v.Err != nil {
-		w.stream.report(v.Err, fixEvery)
+		w.report(v.Err, fixEvery)
 		return w.beatFor(ctx, fixEvery)
 	}
 	if v.Publication != replication.Keep || len(v.Add) > 0 {
 		if err := w.makePublication(ctx); err != nil {
-			w.stream.report(err, fixEvery)
+			w.report(err, fixEvery)
 			if !v.Sound {
 				return w.beatFor(ctx, fixEvery)
 			}
@@ -299,12 +299,12 @@ func (w *walReader) fix(ctx context.Context, v *replication.Verdict) error {
 
 // makePublication makes it over the pool: it takes the owner of the tables.
 func (w *walReader) makePublication(ctx context.Context) error {
-	conn, err := w.d.cfg.Pool.Acquire(ctx)
+	conn, err := w.pool.Acquire(ctx)
 	if err != nil {
-		return fmt.Errorf("make publication %s: %w", w.d.cfg.Replication.Publication, err)
+		return fmt.Errorf("make publication %s: %w", w.cfg.Publication, err)
 	}
 	defer postgres.Release(conn)
-	return replication.MakePublication(ctx, conn.Conn().PgConn(), w.d.cfg.Replication)
+	return replication.MakePublication(ctx, conn.Conn().PgConn(), w.cfg)
 }
 
 // makeSlot makes the slot, with growing timeouts for open transactions, which
@@ -316,16 +316,16 @@ func (w *walReader) makeSlot(ctx context.Context, action replication.Action) err
 	for timeout := time.Second; ; timeout = min(2*timeout, slotTimeout) {
 		at, err := w.conn.MakeSlot(ctx, action, timeout)
 		if err == nil {
-			w.d.cfg.Log.Info().Str("slot", w.d.cfg.Replication.Slot).Stringer("at", at).Msg("made the slot")
-			w.stream.tracker.recordEvent("slot", "made slot "+w.d.cfg.Replication.Slot+" at "+at.String())
-			w.stream.remake = checkpoint.Connected{}
+			w.log.Info().Str("slot", w.cfg.Slot).Stringer("at", at).Msg("made the slot")
+			w.tracker.recordEvent("slot", "made slot "+w.cfg.Slot+" at "+at.String())
+			w.learned.remake = checkpoint.Connected{}
 			return failpoint.Here(failpoint.AfterSlot)
 		}
 		if _, blocked := errors.AsType[*replication.Blocked](err); !blocked {
-			w.stream.report(err, fixEvery)
+			w.report(err, fixEvery)
 			return w.beatFor(ctx, fixEvery)
 		}
-		w.stream.report(err, 0)
+		w.report(err, 0)
 		action = replication.Make // what was to be dropped is
 		if err := w.beatFor(ctx, 0); err != nil {
 			return err
@@ -343,7 +343,7 @@ func (w *walReader) beatFor(ctx context.Context, d time.Duration) error {
 		select {
 		case <-time.After(min(time.Until(end), w.statusEvery)):
 		case <-w.finishing:
-			return fmt.Errorf("stopped before slot %s was sound", w.d.cfg.Replication.Slot)
+			return fmt.Errorf("stopped before slot %s was sound", w.cfg.Slot)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -351,4 +351,16 @@ func (w *walReader) beatFor(ctx context.Context, d time.Duration) error {
 			return nil
 		}
 	}
+}
+
+// tellConnected tells the driver that a connection began, and what is paused by then:
+// to read the rest may have taken long.
+func (w *walReader) tellConnected(ctx context.Context, connected checkpoint.Connected, settled settledOn) error {
+	return whileBeating(ctx, w.conn, func(ctx context.Context) error {
+		paused, _, err := w.pauses.ask(ctx)
+		if err != nil {
+			return err
+		}
+		return w.tell(ctx, connEvent{connected: connected, settled: settled, paused: paused})
+	})
 }

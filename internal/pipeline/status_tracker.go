@@ -1,10 +1,7 @@
 package pipeline
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,56 +35,6 @@ type statusTracker struct {
 	tallies      map[string]status.Tally
 	transactions map[string]status.Transactions
 	lastUnit     map[string]uint64
-}
-
-// Status is the state of the stream, as far as this process knows. A standby knows
-// who leads, and no more.
-func (s *Stream) Status() status.Stream {
-	m := s.cfg.Metrics.Status()
-	b := &s.tracker
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	out := status.Stream{
-		Name: s.cfg.Name, Source: status.FromProcess, Mode: cmp.Or(m.Mode, status.ModeStarting), Reason: b.reason, Parks: b.parks,
-		Tables: []status.Table{}, Leader: b.leader, Slot: b.slot, Limit: b.limit, Delivery: "at_least_once",
-	}
-	if s.cfg.Once != nil {
-		out.Delivery = "exactly_once"
-	}
-	if b.leader != nil && b.leader.Intruder != "" {
-		out.Mode, out.Reason = status.ModeStopped, b.leader.Intruder
-	}
-	if out.Error = s.Failing(); out.Error != "" && s.unreachable.Load() {
-		out.Mode, out.Unreachable = status.ModeUnknown, true
-	}
-	if quiet := time.Since(m.Heard); m.Leader && !m.Heard.IsZero() && quiet > s.cfg.Silence && s.cfg.Silence > 0 {
-		out.Silence = quiet
-	}
-	for _, t := range s.cfg.Tables {
-		table := b.tables[t.String()]
-		table.Name = t.String()
-		out.Tables = append(out.Tables, table)
-	}
-	for _, name := range slices.Sorted(maps.Keys(b.kafka)) {
-		c := b.kafka[name]
-		out.Kafka = append(out.Kafka, c)
-		if !c.Usable && out.Mode == status.ModeHold {
-			out.Reason = "Kafka cluster " + name + " cannot be used: " + c.Error
-		}
-	}
-	for _, cluster := range slices.Sorted(maps.Keys(b.tallies)) {
-		t, transactions := b.tallies[cluster], b.transactions[cluster]
-		t.Transactions = &transactions
-		out.Tallies = append(out.Tallies, t)
-	}
-	flow := b.flow
-	flow.PerSecond = b.rate.mean(time.Now())
-	out.Flow = &flow
-	if s.cfg.Unproven != nil {
-		out.Unproven = s.cfg.Unproven()
-	}
-	status.Judge(&out)
-	return out
 }
 
 // leads: this process leads from now on.

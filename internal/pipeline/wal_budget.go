@@ -58,45 +58,34 @@ func (u *unconfirmed) look(r replication.Retained, now time.Time, usual time.Dur
 		u.target, u.since = r.Insert, now
 		return 0
 	}
-	if waits := now.Sub(u.since); waits > usual {
-		return waits
+	if passed := now.Sub(u.since); passed > usual {
+		return passed
 	}
 	return 0
 }
 
 // keepBudget names who has the slot hold back WAL, and gives the slot up where nothing else
 // keeps the budget: the table has the rows. It returns the holder.
-func (d *driver) keepBudget(ctx context.Context, r replication.Retained) string {
-	holder, err := replication.HolderOf(ctx, postgres.On(d.cfg.Pool), r, d.cfg.Core.WALBudget)
-	d.retried(ctx, err, retainedEvery, "could not look at the slot and its publication")
-	held := fmt.Sprintf("%s of %s (wal_budget)", status.Bytes(r.Bytes()), status.Bytes(d.cfg.Core.WALBudget))
-	if lasting := holder.Lasting(); holder.Exists() && lasting.String() != d.budget.holder {
-		d.budget.holder = lasting.String()
+func (m *maintenance) keepBudget(ctx context.Context, r replication.Retained) string {
+	holder, err := replication.HolderOf(ctx, postgres.On(m.pool), r, m.cfg.Core.WALBudget)
+	m.retried(ctx, err, retainedEvery, "could not look at the slot and its publication")
+	held := fmt.Sprintf("%s of %s (wal_budget)", status.Bytes(r.Bytes()), status.Bytes(m.cfg.Core.WALBudget))
+	if lasting := holder.Lasting(); holder.Exists() && lasting.String() != m.budget.holder {
+		m.budget.holder = lasting.String()
 		const message = "an open transaction has the slot hold back WAL, and no sweep frees it"
-		d.stream.tracker.recordEvent("slot", message+": "+holder.String())
-		d.cfg.Log.Warn().Str("slot", d.cfg.Replication.Slot).Str("held", held).Str("by", holder.String()).Msg(message)
+		m.tracker.recordEvent("slot", message+": "+holder.String())
+		m.log.Warn().Str("slot", m.cfg.Replication.Slot).Str("held", held).Str("by", holder.String()).Msg(message)
 	}
-	if d.cfg.KeepSlot || d.stream.stateless() || d.cfg.Shadow || !d.budget.exceeded(r, d.sweeping.Load()) {
+	if m.cfg.KeepSlot || m.stateless || m.cfg.Shadow || !m.budget.exceeded(r, m.sweeping.Load()) {
 		return holder.Text()
 	}
-	d.budget.looks = 0
-	reason := "slot " + d.cfg.Replication.Slot + " holds back " + held
+	m.budget.looks = 0
+	reason := "slot " + m.cfg.Replication.Slot + " holds back " + held
 	if holder.Exists() {
 		reason += " because of " + holder.Lasting().String()
 	}
-	if d.wal.giveUp(reason) {
-		d.cfg.Log.Warn().Str("slot", d.cfg.Replication.Slot).Str("reason", reason).Msg("gave the slot up, so that the WAL budget is kept: rows are swept until it can be made again")
+	if m.wal.giveUp(reason) {
+		m.log.Warn().Str("slot", m.cfg.Replication.Slot).Str("reason", reason).Msg("gave the slot up, so that the WAL budget is kept: rows are swept until it can be made again")
 	}
 	return holder.Text()
-}
-
-// giveUp ends a connection that streams, and has the next one drop the slot and make it again.
-func (w *walReader) giveUp(reason string) bool {
-	conn := w.streaming.Load()
-	if conn == nil {
-		return false
-	}
-	w.overBudget.Store(&reason)
-	conn.Kill()
-	return true
 }

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
@@ -16,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
+	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -26,7 +26,6 @@ const (
 	batchBytes   = 1 << 20               // or bytes, or when nothing more is there to be read;
 	gatherFor    = 20 * time.Millisecond // but where more is sure to come, when its rows have waited this long
 	statusEvery  = time.Second           // a status message at least this often
-	finishWithin = 5 * time.Second       // for the last status message of a clean stop
 	reconnectMin = 50 * time.Millisecond // before a lost connection is made again: at first,
 	reconnectMax = 5 * time.Second       // and at most
 )
@@ -35,60 +34,28 @@ const (
 // looks after slot and publication, reads frames into batches, and feeds the
 // confirmed position back on its own timer, whatever the driver does.
 type walReader struct {
-	stream *Stream
-	d      *driver
-	conn   *replication.Conn
-	// streaming is the connection while it streams, for others to end it.
-	streaming atomic.Pointer[replication.Conn]
-	// judged is what the connection was judged sound with; nil: it is over.
-	judged atomic.Pointer[statestore.Identity]
-	// refused are tables that could not be read when the connection began.
-	refused atomic.Pointer[[]*outbox.Table]
-	// overBudget is why the slot is given up at the end of the connection; nil: it is not.
-	overBudget atomic.Pointer[string]
-	decoder    *decoder.Decoder
+	*link
+	*telling
+	cfg       replication.Config
+	pool      *pgxpool.Pool
+	guard     *TimelineGuard
+	stateless bool // the tables keep no state
+	lead      *leadership
+	store     *store
+	sweeper   *sweeper.Sweeper
+	pauses    *pauses
+	once      *once
+	learned   *learned
+
+	conn    *replication.Conn
+	decoder *decoder.Decoder
 	// history is the database's at the term's first connection, and received the
 	// farthest position that was heard of: see sameHistory.
 	history  history
 	received outbox.LSN
 	// remembered is what the stream remembers of its slot.
-	remembered statestore.Identity
-
-	// batches and connEvents go to the driver, which takes batches only while the
-	// Core reads. spare brings batches back.
-	batches    chan *batch
-	connEvents chan connEvent
-	spare      chan *batch
-
-	// confirm and mayMake are the Core's words, set by the driver.
-	confirm atomic.Uint64
-	mayMake atomic.Bool
-	// atOnce is how many rows the driver's limit lets come at once; 0: any number.
-	atOnce atomic.Int64
-	// finishing is closed by the driver when everything is drained.
-	finishing chan struct{}
-	finished  chan struct{}
-
-	// statusEvery is at most a quarter of SenderTimeout.
-	statusEvery time.Duration
-}
-
-// batch is decoded frames, and the position up to which everything was
-// received when no row follows it.
-type batch struct {
-	decoder.Batch
-	walEnd outbox.LSN
-	began  time.Time // when the first frame came
-}
-
-// connEvent tells the driver that a connection began or was lost; the WAL reader
-// waits for done.
-type connEvent struct {
-	lost      bool
-	connected checkpoint.Connected
-	settled   settledOn
-	paused    pausedLook
-	done      chan struct{}
+	remembered  statestore.Identity
+	statusEvery time.Duration // see beats
 }
 
 // errSuperseded: another process leads, or led in between, so what is in memory
@@ -105,24 +72,25 @@ type history struct {
 	timeline uint32
 }
 
-func newWALReader(s *Stream, d *driver, conn *replication.Conn, lead statestore.Leadership) *walReader {
-	if s.cfg.Once == nil {
-		s.remake = checkpoint.Connected{}
+// beats is how often the server has to hear of a connection: at most a quarter of SenderTimeout.
+func beats(cfg *replication.Config) time.Duration {
+	if t := cfg.SenderTimeout; t > 0 {
+		return min(statusEvery, t/4)
 	}
-	w := &walReader{
-		stream: s, d: d, conn: conn, remembered: s.remembers(lead.Known),
-		decoder: decoder.New(s.cfg.Tables),
-		batches: make(chan *batch), connEvents: make(chan connEvent),
-		spare: make(chan *batch, 3), finishing: make(chan struct{}), finished: make(chan struct{}),
+	return statusEvery
+}
+
+// begin reads the WAL when the clusters are recovered, or their time is over. Rows of tables without state
+// cannot be swept later, so those wait for as long as it takes.
+func (w *walReader) begin(ctx context.Context) error {
+	if err := w.once.recoverFirst(ctx, w.conn, w.finishing); err != nil && w.once.stateless != nil {
+		w.conn.Kill()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("%w: %w", errNewTerm, err)
 	}
-	w.statusEvery = statusEvery
-	if t := s.cfg.Replication.SenderTimeout; t > 0 {
-		w.statusEvery = min(statusEvery, t/4)
-	}
-	for range cap(w.spare) {
-		w.spare <- &batch{}
-	}
-	return w
+	return w.run(ctx)
 }
 
 // run serves one connection after another until the stop or a lost leadership.
@@ -142,7 +110,7 @@ func (w *walReader) run(ctx context.Context) error {
 		began := time.Now()
 		err := w.connection(ctx, waiting)
 		w.conn.Kill()
-		w.stream.silence.note(err, outbox.LSN(w.confirm.Load()))
+		w.learned.silence.note(err, outbox.LSN(w.confirm.Load()))
 		if err == nil || waiting.Err() != nil {
 			return ctx.Err()
 		}
@@ -151,8 +119,8 @@ func (w *walReader) run(ctx context.Context) error {
 		}
 		w.tellEnd(err)
 		// Here, where the lead is taken again, and not when the driver hears of it: that may be later.
-		w.d.cfg.Metrics.Lost()
-		w.stream.tracker.lost()
+		w.metrics.Lost()
+		w.tracker.lost()
 		if err := w.tell(ctx, connEvent{lost: true}); err != nil {
 			return err
 		}
@@ -163,7 +131,7 @@ func (w *walReader) run(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if err := w.leadAgain(waiting); err != nil && waiting.Err() == nil {
-			w.stream.silence.note(err, 0)
+			w.learned.silence.note(err, 0)
 			return err
 		}
 		if waiting.Err() != nil {
@@ -177,47 +145,21 @@ func (w *walReader) run(ctx context.Context) error {
 func (w *walReader) tellEnd(err error) {
 	unreadable, is := errors.AsType[*decoder.Error](err)
 	if is && unreadable.NeedsText {
-		w.stream.text.Store(true)
-		w.d.cfg.Log.Info().Err(err).Msg("reading the WAL as text from here on")
+		w.learned.text.Store(true)
+		w.log.Info().Err(err).Msg("reading the WAL as text from here on")
 		return
 	}
-	w.d.cfg.Log.Warn().Err(err).Msg("the replication connection ended")
-	w.stream.tracker.recordError("the replication connection", postgres.Text(err), "")
+	w.log.Warn().Err(err).Msg("the replication connection ended")
+	w.tracker.recordError("the replication connection", postgres.Text(err), "")
 	overBudget := w.overBudget.Swap(nil)
 	switch {
 	case overBudget != nil:
-		w.stream.remake = checkpoint.Connected{Cause: outbox.CauseWALBudget, Reason: *overBudget}
+		w.learned.remake = checkpoint.Connected{Cause: outbox.CauseWALBudget, Reason: *overBudget}
 	case errors.Is(err, replication.ErrPublicationGone):
-		w.stream.remake = checkpoint.Connected{Cause: outbox.CausePublication, Reason: err.Error()}
+		w.learned.remake = checkpoint.Connected{Cause: outbox.CausePublication, Reason: err.Error()}
 	case is, errors.Is(err, replication.ErrUnreadable), errors.Is(err, replication.ErrFrameTooLarge), errors.Is(err, replication.ErrProtocol):
-		w.stream.remake = checkpoint.Connected{Cause: outbox.CauseUnreadable, Reason: err.Error()}
+		w.learned.remake = checkpoint.Connected{Cause: outbox.CauseUnreadable, Reason: err.Error()}
 	}
-}
-
-// silence tells a server that is gone from one that prints a row: a few hundred
-// kilobytes of JSON may have numbers that take it minutes, in which nothing comes.
-// A connection that ends in silence where the one before did would end there for
-// ever, so each waits twice as long as the last.
-type silence struct {
-	at    outbox.LSN // what was confirmed when the last one ended
-	times int        // how many ended in a row without confirming more
-}
-
-// longestSilence bounds the timeout.
-const longestSilence = 15 * time.Minute
-
-func (s *silence) note(err error, confirmed outbox.LSN) {
-	if confirmed > s.at || errors.Is(err, errMoved) { // there positions begin again, below
-		*s = silence{at: confirmed}
-	}
-	if errors.Is(err, replication.ErrSilent) {
-		s.times++
-	}
-}
-
-// timeout is how long the next connection may wait.
-func (s *silence) timeout(usual time.Duration) time.Duration {
-	return min(usual<<min(max(s.times-1, 0), 10), max(usual, longestSilence))
 }
 
 // leadAgain connects until this process leads again. As soon as another process
@@ -227,7 +169,7 @@ func (w *walReader) leadAgain(ctx context.Context) error {
 	ours.add(w.conn)
 	conn, err := backoff.Retry(ctx, func() (*replication.Conn, error) { return w.tryLeading(ctx, ours) },
 		backoff.WithBackOff(growing(reconnectMin, reconnectMax)), backoff.WithMaxElapsedTime(0),
-		backoff.WithNotify(w.stream.report))
+		backoff.WithNotify(w.report))
 	if err != nil {
 		return err
 	}
@@ -235,17 +177,11 @@ func (w *walReader) leadAgain(ctx context.Context) error {
 	return nil
 }
 
-// sessions are the server processes that serve this process's connections. The
-// server may take a while to notice that one of them is gone.
-type sessions map[string]bool
-
-func (s sessions) add(c *replication.Conn) { s[strconv.FormatUint(uint64(c.PID()), 10)] = true }
-
 func (w *walReader) tryLeading(ctx context.Context, ours sessions) (*replication.Conn, error) {
 	waiting, stopWaiting := context.WithCancelCause(ctx)
 	defer stopWaiting(nil)
-	cfg := w.d.cfg.Replication
-	cfg.Binary = !w.stream.text.Load()
+	cfg := w.cfg
+	cfg.Binary = !w.learned.text.Load()
 	cfg.Standby = func(h replication.Holder) {
 		if h.PID != "" && !ours[h.PID] {
 			stopWaiting(fmt.Errorf("%w: %v", errSuperseded, h))
@@ -259,7 +195,7 @@ func (w *walReader) tryLeading(ctx context.Context, ours sessions) (*replication
 		return nil, err
 	}
 	ours.add(conn)
-	lead, err := w.stream.take(ctx)
+	lead, err := w.lead.take(ctx)
 	switch {
 	case err == nil && lead.Interrupted:
 		err = backoff.Permanent(errSuperseded)
@@ -270,40 +206,10 @@ func (w *walReader) tryLeading(ctx context.Context, ours sessions) (*replication
 		conn.Kill()
 		return nil, err
 	}
-	w.remembered = w.stream.remembers(lead.Known)
-	w.d.cfg.Metrics.Leading(lead.Epoch)
-	w.stream.tracker.leads(w.d.cfg.Replication.Name, lead.Epoch)
+	w.remembered = w.learned.remembers(lead.Known)
+	w.metrics.Leading(lead.Epoch)
+	w.tracker.leads(w.cfg.Name, lead.Epoch)
 	return conn, nil
-}
-
-// tellConnected tells the driver that a connection began, and what is paused by then:
-// to read the rest may have taken long.
-func (w *walReader) tellConnected(ctx context.Context, connected checkpoint.Connected, settled settledOn) error {
-	return whileBeating(ctx, w.conn, func(ctx context.Context) error {
-		paused, _, err := w.d.lookAtPauses(ctx)
-		if err != nil {
-			return err
-		}
-		return w.tell(ctx, connEvent{connected: connected, settled: settled, paused: paused})
-	})
-}
-
-// tell hands an event to the driver and waits until it was taken in.
-func (w *walReader) tell(ctx context.Context, e connEvent) error {
-	e.done = make(chan struct{})
-	select {
-	case w.connEvents <- e:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-w.finishing:
-		return nil
-	}
-	select {
-	case <-e.done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // connection makes the slot sound if it is not, and streams. nil: finished.
@@ -314,37 +220,30 @@ func (w *walReader) connection(ctx, waiting context.Context) error {
 		return err
 	}
 	connected.Streaming = true
-	settled, err := w.settledUpTo(ctx, connected.Insert)
+	settled, err := w.once.settledUpTo(ctx, w.conn, &w.remembered, connected.Insert)
 	if err != nil {
 		return err
 	}
 	if err := w.tellConnected(ctx, connected, settled); err != nil {
 		return err
 	}
-	w.conn.WaitLonger(w.stream.silence.timeout(w.d.cfg.Replication.SenderTimeout))
+	w.conn.WaitLonger(w.learned.silence.timeout(w.cfg.SenderTimeout))
 	if err := w.conn.Start(ctx); err != nil {
 		return err
 	}
 	// The WAL has to get past the insert position read above even if nobody
 	// writes: the Core looks at every row up to it.
-	if _, err := replication.Heartbeat(ctx, postgres.On(w.d.cfg.Pool)); err != nil {
+	if _, err := replication.Heartbeat(ctx, postgres.On(w.pool)); err != nil {
 		return err
 	}
-	w.d.cfg.Metrics.Connected()
-	w.d.cfg.Log.Info().Str("slot", w.d.cfg.Replication.Slot).Msg("streaming")
-	w.stream.tracker.recordEvent("slot", "streaming from slot "+w.d.cfg.Replication.Slot)
+	w.metrics.Connected()
+	w.log.Info().Str("slot", w.cfg.Slot).Msg("streaming")
+	w.tracker.recordEvent("slot", "streaming from slot "+w.cfg.Slot)
 	judged := w.remembered
 	w.judged.Store(&judged)
 	w.streaming.Store(w.conn)
 	defer w.streaming.Store(nil)
 	return w.read(ctx)
-}
-
-// kill ends a streaming connection from outside; run then makes the next one.
-func (w *walReader) kill() {
-	if conn := w.streaming.Load(); conn != nil {
-		conn.Kill()
-	}
 }
 
 // read receives until the connection ends or the driver has finished.
@@ -370,8 +269,8 @@ func (w *walReader) read(ctx context.Context) error {
 		case replication.Keepalive:
 			b.walEnd = m.WALEnd
 		case replication.Notice:
-			w.d.cfg.Log.Warn().Str("sqlstate", m.Code).Str("notice", m.Warning).Msg("the server warns about the slot")
-			w.stream.tracker.recordError("the slot, as the server warns", m.Warning, "")
+			w.log.Warn().Str("sqlstate", m.Code).Str("notice", m.Warning).Msg("the server warns about the slot")
+			w.tracker.recordError("the slot, as the server warns", m.Warning, "")
 			if err := w.lookAtPublication(ctx); err != nil {
 				return err
 			}
@@ -389,7 +288,7 @@ func (w *walReader) read(ctx context.Context) error {
 		}
 		now := time.Now()
 		if m.Kind != replication.Idle {
-			w.d.cfg.Metrics.Heard(now)
+			w.metrics.Heard(now)
 		}
 		if reply || now.After(status) {
 			if err := w.feedBack(); err != nil {
@@ -412,12 +311,12 @@ func (w *walReader) read(ctx context.Context) error {
 // 18.4; earlier ones end the stream): no later row may be taken from this
 // connection, or it would overtake them.
 func (w *walReader) lookAtPublication(ctx context.Context) error {
-	watched, err := replication.Watch(ctx, postgres.On(w.d.cfg.Pool), w.d.cfg.Replication)
+	watched, err := replication.Watch(ctx, postgres.On(w.pool), w.cfg)
 	if err != nil {
 		return err
 	}
 	if damage := replication.Damage(w.remembered.Publication, watched.Publication); damage != "" {
-		return fmt.Errorf("publication %s %s: %w", w.d.cfg.Replication.Publication, damage, replication.ErrPublicationGone)
+		return fmt.Errorf("publication %s %s: %w", w.cfg.Publication, damage, replication.ErrPublicationGone)
 	}
 	return nil
 }
@@ -482,19 +381,6 @@ func (w *walReader) handOver(ctx context.Context, b *batch) (*batch, error) {
 	}
 }
 
-// giveBack takes back a batch that was used up; the driver calls it.
-func (w *walReader) giveBack(b *batch) {
-	if b == nil {
-		return
-	}
-	b.Reset()
-	b.walEnd, b.began = 0, time.Time{}
-	select {
-	case w.spare <- b:
-	default:
-	}
-}
-
 // stop sends the last position and leaves the server in order, so that a
 // standby can take over at once.
 func (w *walReader) stop(ctx context.Context) error {
@@ -506,23 +392,11 @@ func (w *walReader) stop(ctx context.Context) error {
 		return nil //nolint:nilerr // as above
 	}
 	w.remembered.Stopped = w.conn.Confirmed()
-	if err := w.stream.store.Identify(ctx, w.remembered); err != nil {
-		w.d.cfg.Log.Warn().Err(err).Msg("could not note the position of the clean stop")
-	} else if w.d.clean && w.stream.stateless() {
-		w.stream.noteClean(ctx)
+	if err := w.store.Identify(ctx, w.remembered); err != nil {
+		w.log.Warn().Err(err).Msg("could not note the position of the clean stop")
+	} else if w.clean && w.stateless {
+		w.lead.noteClean(ctx)
 	}
 	w.conn.Close(ctx)
-	return nil
-}
-
-// finish is the driver's end of a clean stop: everything is drained.
-func (w *walReader) finish(ctx context.Context) error {
-	close(w.finishing)
-	w.conn.Wake()
-	select {
-	case <-w.finished:
-	case <-time.After(finishWithin):
-	case <-ctx.Done():
-	}
 	return nil
 }

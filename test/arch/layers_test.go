@@ -13,53 +13,58 @@ import (
 	"testing"
 )
 
-// mayRunUp are the calls of the core that run up, from file to file. Its doc.go says why.
-var mayRunUp = []string{"parking -> handback", "publish -> stall"}
+// layered are packages whose files are layers, with the calls that run up, from file to file. Their doc.go says why.
+var layered = map[string][]string{
+	"checkpoint":        {"parking -> handback", "publish -> stall"},
+	"internal/pipeline": nil,
+}
 
-// The files of the core are layers, in the order of its doc.go: calls run down, so that it
+// The files of a layered package are in the order of the list in its doc.go: calls run down, so that it
 // can be read from the top.
-func TestTheCoresFilesAreLayers(t *testing.T) {
-	files, set := map[string]*ast.File{}, token.NewFileSet()
-	paths, err := filepath.Glob("../../checkpoint/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range paths {
-		if name := layerOf(path); !strings.HasSuffix(name, "_test") && name != "doc" {
-			if files[name], err = parser.ParseFile(set, path, nil, parser.SkipObjectResolution); err != nil {
-				t.Fatal(err)
+func TestFilesAreLayers(t *testing.T) {
+	for dir, mayRunUp := range layered {
+		files, set := map[string]*ast.File{}, token.NewFileSet()
+		paths, err := filepath.Glob("../../" + dir + "/*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			if name := layerOf(path); !strings.HasSuffix(name, "_test") && name != "doc" {
+				if files[name], err = parser.ParseFile(set, path, nil, parser.SkipObjectResolution); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
-	}
-	place := layers(t)
-	for name := range files {
-		if place[name] == 0 {
-			t.Errorf("checkpoint/doc.go does not list %s", name)
+		place := layers(t, dir)
+		for name := range files {
+			if place[name] == 0 {
+				t.Errorf("%s/doc.go does not list %s", dir, name)
+			}
 		}
-	}
-	if len(place) != len(files) {
-		t.Errorf("checkpoint/doc.go lists %d files, there are %d", len(place), len(files))
-	}
-	var up []string
-	for id, used := range usesIn(files, set) {
-		from, to := layerOf(set.Position(id.Pos()).Filename), layerOf(set.Position(used.Pos()).Filename)
-		if _, call := used.(*types.Func); call && place[from] < place[to] || !call || from == to {
-			continue
+		if len(place) != len(files) {
+			t.Errorf("%s/doc.go lists %d files, there are %d", dir, len(place), len(files))
 		}
-		up = append(up, from+" -> "+to)
-	}
-	slices.Sort(up)
-	if up = slices.Compact(up); !slices.Equal(up, mayRunUp) {
-		t.Errorf("calls run up the list of files in checkpoint/doc.go: %q. It allows %q", up, mayRunUp)
+		var up []string
+		for id, used := range usesIn(files, set) {
+			from, to := layerOf(set.Position(id.Pos()).Filename), layerOf(set.Position(used.Pos()).Filename)
+			if _, call := used.(*types.Func); call && place[from] < place[to] || !call || from == to {
+				continue
+			}
+			up = append(up, from+" -> "+to)
+		}
+		slices.Sort(up)
+		if up = slices.Compact(up); !slices.Equal(up, mayRunUp) {
+			t.Errorf("calls run up the list of files in %s/doc.go: %q. It allows %q", dir, up, mayRunUp)
+		}
 	}
 }
 
 func layerOf(path string) string { return strings.TrimSuffix(filepath.Base(path), ".go") }
 
-// layers are the places of the files in the list of the core's doc.go, from 1.
-func layers(t *testing.T) map[string]int {
+// layers are the places of the files in the list of the package's doc.go, from 1.
+func layers(t *testing.T, dir string) map[string]int {
 	t.Helper()
-	doc, err := os.ReadFile("../../checkpoint/doc.go")
+	doc, err := os.ReadFile("../../" + dir + "/doc.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +85,7 @@ func usesIn(files map[string]*ast.File, set *token.FileSet) map[*ast.Ident]types
 	for _, f := range files {
 		all = append(all, f)
 	}
-	pkg, _ := conf.Check("checkpoint", set, all, info)
+	pkg, _ := conf.Check("layered", set, all, info)
 	for id, used := range info.Uses {
 		if used.Pkg() != pkg {
 			delete(info.Uses, id)

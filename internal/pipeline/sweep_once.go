@@ -37,10 +37,10 @@ func (s *Stream) SweepOnce(ctx context.Context, giveUp time.Duration) (Swept, er
 	switch {
 	case s.cfg.Shadow:
 		return Swept{}, errors.New("the stream is in shadow: it publishes nothing")
-	case s.stateless():
+	case s.cfg.stateless():
 		return Swept{}, errors.New("the stream's tables keep no state (published: none): there is nothing to sweep by")
 	}
-	if err := s.unclaimed(ctx); err != nil {
+	if err := s.lead.unclaimed(ctx); err != nil {
 		return Swept{}, err
 	}
 	conn, err := s.leadNow(ctx)
@@ -51,20 +51,21 @@ func (s *Stream) SweepOnce(ctx context.Context, giveUp time.Duration) (Swept, er
 	if err := s.awaitLocks(ctx, conn); err != nil {
 		return Swept{}, err
 	}
-	lead, err := s.take(ctx)
+	lead, err := s.lead.take(ctx)
 	if err != nil {
 		return Swept{}, err
 	}
-	s.cfg.Metrics.Leading(lead.Epoch)
+	s.metrics.Leading(lead.Epoch)
 	s.tracker.leads(s.cfg.Replication.Name, lead.Epoch)
-	d, err := s.newDriver(ctx, conn, lead)
+	d, err := s.newDriver(ctx, conn, lead.PreviousHolder == "")
 	if err != nil {
 		return Swept{}, err
 	}
 	stop, finish := context.WithCancel(ctx)
 	defer finish()
 	d.oneShot = &oneShotSweep{status: s.Status, giveUp: giveUp, finish: finish, progressed: time.Now()}
-	err = d.run(stop, d.holdLead, d.watchPauses)
+	hold := func(ctx context.Context) error { return d.holdLead(ctx, conn) }
+	err = d.run(stop, hold, s.newMaintenance(d).watchPauses)
 	st := s.Status()
 	// Other than the stream, which is parked while nothing streams.
 	parks := slices.DeleteFunc(d.core.Parks(), func(p outbox.Park) bool { return p.Scope.Kind == outbox.ScopeStream })
@@ -73,10 +74,6 @@ func (s *Stream) SweepOnce(ctx context.Context, giveUp time.Duration) (Swept, er
 		err = errors.Join(ctx.Err(), d.oneShot.failed)
 	}
 	return swept, err
-}
-
-func (s *Stream) stateless() bool {
-	return slices.ContainsFunc(s.cfg.Tables, func(t *outbox.Table) bool { return !t.Stateful() })
 }
 
 // leadNow takes the leadership or says who has it.
@@ -95,10 +92,9 @@ func (s *Stream) leadNow(ctx context.Context) (*replication.Conn, error) {
 
 // holdLead takes the WAL reader's place in a sweep: it tells the driver that
 // nothing streams, and keeps the leadership.
-func (d *driver) holdLead(ctx context.Context) error {
+func (d *driver) holdLead(ctx context.Context, conn *replication.Conn) error {
 	defer close(d.wal.finished)
-	_ = d.recoverFirst(ctx)
-	conn := d.wal.conn
+	_ = d.once.recoverFirst(ctx, conn, d.wal.finishing)
 	state, err := conn.Inspect(ctx)
 	if err != nil {
 		return err
@@ -109,15 +105,15 @@ func (d *driver) holdLead(ctx context.Context) error {
 		Insert: state.Insert, Snapshot: state.Snapshot,
 		Cause: outbox.CauseSlot, Reason: "swept by command, without a slot",
 	}
-	if connected.Parks, err = d.stream.store.Load(ctx); err != nil {
+	if connected.Parks, err = d.store.Load(ctx); err != nil {
 		return err
 	}
 	if connected.Failed, err = d.sweeper.Failed(ctx); err != nil {
 		return err
 	}
-	paused, _, err := d.lookAtPauses(ctx)
+	paused, _, err := d.pauses.ask(ctx)
 	if err == nil {
-		err = d.pausedError(paused.parks)
+		err = d.pauses.refusal(paused.parks)
 	}
 	if err != nil {
 		return err
@@ -125,7 +121,7 @@ func (d *driver) holdLead(ctx context.Context) error {
 	if err := d.wal.tell(ctx, connEvent{connected: connected, paused: paused}); err != nil {
 		return err
 	}
-	tick := time.Tick(d.wal.statusEvery)
+	tick := time.Tick(beats(&d.cfg.Replication))
 	for {
 		select {
 		case <-d.wal.finishing:
@@ -137,84 +133,10 @@ func (d *driver) holdLead(ctx context.Context) error {
 		}
 		if err := conn.Beat(ctx); err != nil {
 			select {
-			case <-d.wal.finishing: // which has woken the connection
+			case <-d.wal.finishing: // it is given back anyway
 			default:
 				return err
 			}
 		}
 	}
-}
-
-// oneShotSweep decides when a single sweep is over. Its methods are the driver's to
-// call; those of nil do nothing.
-type oneShotSweep struct {
-	status func() status.Stream
-	giveUp time.Duration
-	finish context.CancelFunc
-
-	empty      int // pages in a row that found nothing while nothing was in flight
-	inFlight   int
-	done       uint64
-	progressed time.Time
-	failed     error // why it ended before it was done
-}
-
-// emptyPages in a row end the sweep: the first one was asked for while rows may
-// have been in flight that it left out.
-const emptyPages = 2
-
-func (o *oneShotSweep) page(rows int, more bool, inFlight int) {
-	if o == nil {
-		return
-	}
-	if rows > 0 || more || inFlight > 0 || o.unusable() != nil { // whose rows are left out
-		o.empty = 0
-		return
-	}
-	if o.empty++; o.empty == emptyPages {
-		o.finish()
-	}
-}
-
-// fail ends a sweep for an error, if there is one.
-func (o *oneShotSweep) fail(err error) {
-	if err == nil || o.over() {
-		return
-	}
-	o.failed = err
-	o.finish()
-}
-
-func (o *oneShotSweep) over() bool {
-	return o == nil || o.empty >= emptyPages || o.failed != nil
-}
-
-// look ends a sweep that does not get on.
-func (o *oneShotSweep) look(now time.Time, inFlight int) {
-	if o.over() {
-		return
-	}
-	flow := o.status().Flow
-	done := flow.Published + flow.Refused + flow.GivenUp
-	if done != o.done || inFlight != o.inFlight {
-		o.done, o.inFlight, o.progressed = done, inFlight, now
-	}
-	if now.Sub(o.progressed) < o.giveUp {
-		return
-	}
-	why := "the log says why"
-	if c := o.unusable(); c != nil {
-		why = "Kafka cluster " + c.Name + " cannot be used: " + c.Error
-	}
-	o.fail(fmt.Errorf("gave up after %s without progress: %s", o.giveUp, why))
-}
-
-// unusable is a cluster that is known to be unusable, or nil.
-func (o *oneShotSweep) unusable() *status.Cluster {
-	for _, c := range slices.Backward(o.status().Kafka) {
-		if !c.Usable {
-			return &c
-		}
-	}
-	return nil
 }

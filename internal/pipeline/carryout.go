@@ -1,0 +1,120 @@
+package pipeline
+
+import (
+	"context"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// carryOut does what the Core decided.
+func (d *driver) carryOut(r checkpoint.Ready) {
+	d.command(r.Commands)
+	if len(r.Marks) > 0 {
+		d.compareOne(r.Marks, time.Now())
+		d.updater.Do(r.Marks...)
+	}
+	d.updater.Unclaim(r.Unclaim...)
+	if len(r.Claim) > 0 {
+		d.claim(r.Claim)
+	}
+	if len(r.Check) > 0 {
+		askTables(d.questions, "look at rows", r.Check, d.sweeper.Check, d.core.Checked, d.core.CheckRefused)
+	}
+	if r.Sweep != nil {
+		askTables(d.questions, "read a page of pending rows", *r.Sweep, d.sweep, d.swept, d.core.SweepRefused)
+	}
+	if r.Watch != nil {
+		askTables(d.questions, "look for missed rows", *r.Watch, d.sweeper.Watch, d.core.Watched, d.core.WatchRefused)
+	}
+	if len(r.Rewatch) > 0 {
+		askTables(d.questions, "look for missed rows again", r.Rewatch, d.sweeper.Check, d.rewatched, d.core.WatchRefused)
+	}
+	if r.Failed {
+		failed := func(ctx context.Context, _ struct{}) ([]*outbox.Row, error) { return d.sweeper.Failed(ctx) }
+		askTables(d.questions, "look for failed rows", struct{}{}, failed, d.core.FailedRows, d.core.FailedRefused)
+	}
+	if r.Parks != nil {
+		d.writeParks(*r.Parks)
+	}
+	for _, n := range r.Notes {
+		d.note(n)
+	}
+}
+
+// command hands commands to the sinks, each row to its cluster's.
+func (d *driver) command(cmds []outbox.Command) {
+	if len(d.sinks) == 1 {
+		for _, s := range d.sinks {
+			s.Do(cmds...)
+		}
+		return
+	}
+	for _, cmd := range cmds {
+		if cmd.Publish == nil {
+			for _, s := range d.sinks {
+				s.Do(cmd)
+			}
+			continue
+		}
+		parts := map[string][]*outbox.Row{}
+		for _, r := range cmd.Publish {
+			parts[r.Cluster] = append(parts[r.Cluster], r)
+		}
+		for name, rows := range parts {
+			d.sinks[name].Do(outbox.Command{Publish: rows})
+		}
+	}
+}
+
+// claim locks rows. What was locked is told the Core even when the connection
+// has ended meanwhile: it gives the locks up.
+func (d *driver) claim(rows []*outbox.Row) {
+	connection, ctx := d.connection, d.asking
+	d.running.Go(func() {
+		a, err := retry(ctx, d.questions, "claim rows", func(ctx context.Context) (answer, error) {
+			checked, err := d.updater.Claim(ctx, rows)
+			if refusal := refusalOf(err); refusal != nil {
+				return answer{connection, func() { d.core.ClaimRefused(refusal.Table, refusal) }}, nil //nolint:nilerr // an answer, too
+			}
+			return answer{0, func() { d.core.Claimed(checked) }}, err
+		})
+		if err == nil {
+			d.answers.Put(a)
+		}
+	})
+}
+
+// sweep reads a page.
+func (d *driver) sweep(ctx context.Context, req outbox.SweepRequest) (outbox.Page, error) {
+	page, err := d.sweeper.Sweep(ctx, req)
+	if err == nil && req.ForHandback {
+		err = failpoint.Here(failpoint.InHandback)
+	}
+	return page, err
+}
+
+func (d *driver) rewatched(answers []outbox.Checked) {
+	var pending []*outbox.Row
+	for _, a := range answers {
+		if a.State == outbox.CheckPending {
+			pending = append(pending, a.Row)
+		}
+	}
+	d.core.Rewatched(pending)
+}
+
+// writeParks writes until it is known that the change was committed, or the
+// connection ends. Then the next leadership raises the epoch, so that no try can
+// take effect any more, and reads what our table holds.
+func (d *driver) writeParks(change outbox.ParkChange) {
+	d.ask("write parks", func(ctx context.Context) (func(), error) {
+		result, err := d.store.write(ctx, change)
+		if unkept(err) {
+			return func() { d.end(err) }, nil
+		}
+		return func() { d.core.ParksWritten(result) }, err
+	})
+}

@@ -1,0 +1,77 @@
+package pipeline
+
+import (
+	"errors"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// learned is what the WAL reader's connections have taught it. It outlives a term, since one may end
+// with its connection.
+type learned struct {
+	silence silence
+	// remake is why the slot must be re-created though it looks sound.
+	remake checkpoint.Connected
+	// relations are the tables' as last seen, for a schema that has no place for them. The driver reads them, too.
+	relations atomic.Pointer[map[string]uint32]
+	// text: a column's binary form is not understood, the WAL has to be text.
+	text atomic.Bool
+}
+
+// remembers adds what only this process knows of where the stream stood.
+func (l *learned) remembers(known statestore.Identity) statestore.Identity {
+	if last := l.relations.Load(); last != nil && len(known.Relations) == 0 {
+		known.Relations = *last
+	}
+	return known
+}
+
+// tableOf is the stream's table that the relation was when the connection began; empty: none.
+func (l *learned) tableOf(oid uint32) string {
+	if relations := l.relations.Load(); relations != nil {
+		for table, of := range *relations {
+			if of == oid {
+				return table
+			}
+		}
+	}
+	return ""
+}
+
+// silence tells a server that is gone from one that prints a row: a few hundred
+// kilobytes of JSON may have numbers that take it minutes, in which nothing comes.
+// A connection that ends in silence where the one before did would end there for
+// ever, so each waits twice as long as the last.
+type silence struct {
+	at    outbox.LSN // what was confirmed when the last one ended
+	times int        // how many ended in a row without confirming more
+}
+
+// longestSilence bounds the timeout.
+const longestSilence = 15 * time.Minute
+
+func (s *silence) note(err error, confirmed outbox.LSN) {
+	if confirmed > s.at || errors.Is(err, errMoved) { // there positions begin again, below
+		*s = silence{at: confirmed}
+	}
+	if errors.Is(err, replication.ErrSilent) {
+		s.times++
+	}
+}
+
+// timeout is how long the next connection may wait.
+func (s *silence) timeout(usual time.Duration) time.Duration {
+	return min(usual<<min(max(s.times-1, 0), 10), max(usual, longestSilence))
+}
+
+// sessions are the server processes that serve this process's connections. The
+// server may take a while to notice that one of them is gone.
+type sessions map[string]bool
+
+func (s sessions) add(c *replication.Conn) { s[strconv.FormatUint(uint64(c.PID()), 10)] = true }

@@ -1,0 +1,104 @@
+package pipeline
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+)
+
+// Status is the state of the stream, as far as this process knows. A standby knows
+// who leads, and no more.
+func (s *Stream) Status() status.Stream {
+	m := s.metrics.Status()
+	b := &s.tracker
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := status.Stream{
+		Name: s.cfg.Name, Source: status.FromProcess, Mode: cmp.Or(m.Mode, status.ModeStarting), Reason: b.reason, Parks: b.parks,
+		Tables: []status.Table{}, Leader: b.leader, Slot: b.slot, Limit: b.limit, Delivery: "at_least_once",
+	}
+	if s.cfg.Once != nil {
+		out.Delivery = "exactly_once"
+	}
+	if b.leader != nil && b.leader.Intruder != "" {
+		out.Mode, out.Reason = status.ModeStopped, b.leader.Intruder
+	}
+	if out.Error = s.Failing(); out.Error != "" && s.unreachable.Load() {
+		out.Mode, out.Unreachable = status.ModeUnknown, true
+	}
+	if quiet := time.Since(m.Heard); m.Leader && !m.Heard.IsZero() && quiet > s.cfg.Silence && s.cfg.Silence > 0 {
+		out.Silence = quiet
+	}
+	for _, t := range s.cfg.Tables {
+		table := b.tables[t.String()]
+		table.Name = t.String()
+		out.Tables = append(out.Tables, table)
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.kafka)) {
+		c := b.kafka[name]
+		out.Kafka = append(out.Kafka, c)
+		if !c.Usable && out.Mode == status.ModeHold {
+			out.Reason = "Kafka cluster " + name + " cannot be used: " + c.Error
+		}
+	}
+	for _, cluster := range slices.Sorted(maps.Keys(b.tallies)) {
+		t, transactions := b.tallies[cluster], b.transactions[cluster]
+		t.Transactions = &transactions
+		out.Tallies = append(out.Tallies, t)
+	}
+	flow := b.flow
+	flow.PerSecond = b.rate.mean(time.Now())
+	out.Flow = &flow
+	if s.cfg.Unproven != nil {
+		out.Unproven = s.cfg.Unproven()
+	}
+	status.Judge(&out)
+	return out
+}
+
+// Activity is what the process remembers of the stream.
+func (s *Stream) Activity() status.Activity {
+	topics := s.metrics.Topics()
+	b := &s.tracker
+	b.mu.Lock()
+	r := &b.recent
+	parks := r.parks // there may be many; they are never changed, so not copied
+	a := status.Activity{
+		Events: append([]status.Event{}, r.events...), Errors: append([]status.ErrorGroup{}, r.errors...),
+		History: append([]status.Point{}, r.history...), Rates: r.rates, Topics: topics, Positions: r.positions,
+	}
+	for i := range topics {
+		if samples := r.topics[topicKey(&topics[i])]; samples != nil {
+			topics[i].History = slices.Clone(samples.history)
+		}
+	}
+	b.mu.Unlock()
+	a.Parks = status.ListParks(parks)
+	slices.Reverse(a.Events)
+	slices.SortStableFunc(a.Errors, func(x, y status.ErrorGroup) int { return y.Last.Compare(x.Last) })
+	return a
+}
+
+// Failing is what keeps the stream from working, for people, or empty.
+func (s *Stream) Failing() string {
+	if text := s.failed.Load(); text != nil {
+		return *text
+	}
+	return ""
+}
+
+// Halted is how long ago the driver last went round its loop. It is 0 while no
+// driver is at work: another process leads, or the next try to connect waits.
+func (s *Stream) Halted(now time.Time) time.Duration { return s.watchdog.halted(now) }
+
+// Recount has the stream's failed rows counted again soon, after somebody else
+// than the stream changed them.
+func (s *Stream) Recount() {
+	select {
+	case s.recount <- struct{}{}:
+	default: // it is asked for already
+	}
+}

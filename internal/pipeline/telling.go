@@ -1,0 +1,82 @@
+package pipeline
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/loglimit"
+	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+)
+
+// telling is how the parts of a stream tell what happens: in the log, in metrics, and in the status
+// that people read. Any goroutine may use it.
+type telling struct {
+	log     zerolog.Logger
+	metrics *metrics.Stream
+	traces  *tracing.Stream
+	tracker statusTracker
+	// failed is the error that keeps the stream from working, logged once.
+	failed atomic.Pointer[string]
+	// unreachable: what failed is that the database could not be asked.
+	unreachable atomic.Bool
+}
+
+func newTelling(log zerolog.Logger, m *metrics.Stream, traces *tracing.Stream) *telling {
+	return &telling{log: log, metrics: m, traces: traces, tracker: statusTracker{
+		tables: map[string]status.Table{}, kafka: map[string]status.Cluster{},
+		tallies: map[string]status.Tally{}, transactions: map[string]status.Transactions{}, lastUnit: map[string]uint64{},
+	}}
+}
+
+// works says that nothing keeps the stream from working any more.
+func (t *telling) works() { t.failed.Store(nil) }
+
+// report says an error once, and again when it changes.
+func (t *telling) report(err error, pause time.Duration) {
+	text := postgres.Text(err)
+	t.tracker.recordError("the stream", text, "")
+	t.unreachable.Store(postgres.Unreachable(err))
+	if before := t.failed.Swap(&text); before != nil && *before == text {
+		return
+	}
+	t.log.Error().Ctx(loglimit.About(text)).Err(err).Dur("retry_in", pause).Bool("needs_a_person", postgres.Permanent(err)).Msg("the stream does not work")
+}
+
+// tellStandby tells that another process leads.
+func (t *telling) tellStandby(h replication.Holder) {
+	t.works()
+	t.metrics.Standby()
+	t.tracker.follows(h)
+	if text := h.Intruder(); text != "" {
+		t.metrics.LockForeign()
+		t.failed.Store(&text)
+		t.log.Error().Str("leader", h.String()).Str("role", h.Role).Msg(text)
+		return
+	}
+	t.log.Info().Str("leader", h.String()).Msg("waiting as a standby")
+}
+
+// watchdog knows when a stream's driver last went round its loop. A driver at work
+// goes round at least once a second, so one that does not is stuck.
+type watchdog struct {
+	since time.Time // monotonic: a clock that is set must not look like a halt
+	last  atomic.Int64
+}
+
+func (t *watchdog) alive(now time.Time) { t.last.Store(max(1, int64(now.Sub(t.since)))) }
+func (t *watchdog) idle()               { t.last.Store(0) }
+
+// halted is how long ago the driver last went round its loop; 0: none is at work.
+func (t *watchdog) halted(now time.Time) time.Duration {
+	last := t.last.Load()
+	if last == 0 {
+		return 0
+	}
+	return max(0, now.Sub(t.since)-time.Duration(last))
+}

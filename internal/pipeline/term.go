@@ -1,0 +1,189 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/checkpoint"
+	"github.com/outbox-cdc/outbox-cdc/decoder"
+	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
+	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/internal/wait"
+	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
+	"github.com/outbox-cdc/outbox-cdc/statusupdater"
+)
+
+// term is one leadership, from waiting for it until it is lost or ctx ends.
+func (s *Stream) term(ctx context.Context) error {
+	cfg := s.cfg.Replication
+	cfg.Binary = !s.learned.text.Load()
+	cfg.Standby = s.tellStandby
+	if err := s.lead.unclaimed(ctx); err != nil {
+		return err
+	}
+	conn, err := replication.Lead(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer conn.Kill()
+	if err := s.awaitLocks(ctx, conn); err != nil {
+		return err
+	}
+	if s.cfg.TimelineGuard.release() {
+		s.cfg.Pool.Reset() // what leads the other way
+	}
+	lead, err := s.lead.take(ctx)
+	if err != nil {
+		return err
+	}
+	s.metrics.Leading(lead.Epoch)
+	s.tracker.leads(cfg.Name, lead.Epoch)
+	defer func() {
+		s.metrics.Stopped()
+		s.tracker.reset()
+		s.traces.Abandon(time.Now())
+	}()
+	s.log.Info().Int64("epoch", lead.Epoch).Str("before", lead.PreviousHolder).Msg("leading")
+	if !s.judgedRights {
+		excess, err := replication.Excess(ctx, s.store.db, s.cfg.Tables)
+		s.judgedRights = err == nil
+		if excess != "" {
+			s.log.Warn().Str("rights", excess).
+				Msg("the stream reads and marks rows with more rights than it needs: let dsn name a role of its own, which outbox-cdc init makes")
+		}
+	}
+	d, err := s.newDriver(ctx, conn, lead.PreviousHolder == "")
+	if err != nil {
+		return err
+	}
+	if lead.PreviousServer != "" && lead.PreviousServer != lead.Server {
+		s.log.Warn().Str("server", lead.Server).Str("before", lead.PreviousServer).
+			Msg("the database is at another address than before: right after a failover, a move or a restore; if it is a copy of one in use, stop this process, or both publish to the same topics")
+	}
+	wal, counting := s.newWALReader(d, conn, lead), &backlog{questions: d.questions, tables: s.cfg.Tables, sweeper: d.sweeper, recount: s.recount}
+	deleting := &retention{questions: d.questions, cfg: &s.cfg, core: d.core, sweeper: d.sweeper}
+	err = d.run(ctx, wal.begin, s.newMaintenance(d).maintain, deleting.run, counting.count, d.once.advanceTallies, d.once.tellTallies)
+	// Who took our transactional id is no new leader: that one raises the epoch before it turns to Kafka.
+	if errors.Is(err, sink.ErrFenced) && s.store.Holds(ctx) == nil {
+		return fmt.Errorf("%w: %w", err, errForeign)
+	}
+	return err
+}
+
+// errForeign: somebody who does not lead in this database uses our transactional
+// id, so not a successor.
+var errForeign = errors.New("it does not lead in this database: one of the two databases is a copy (a clone, a restore, a snapshot), or two installations have " +
+	"the same transactional_id_prefix; stop one, and give it a prefix and topics of its own")
+
+// awaitLocks takes the locks of the application's relays, as a standby waits for
+// the lead. It ends with conn, which has the leadership.
+func (s *Stream) awaitLocks(ctx context.Context, conn *replication.Conn) error {
+	if len(s.locks) == 0 {
+		return nil
+	}
+	s.works()
+	s.metrics.Standby()
+	return whileBeating(ctx, conn, s.locks.acquire)
+}
+
+// run runs the driver with the parts that every term has, and these, until the
+// driver has drained, which begins with the end of stop, or one of them fails.
+func (d *driver) run(stop context.Context, parts ...func(context.Context) error) error {
+	parts = append(parts, d.updater.Run)
+	for _, s := range d.sinks {
+		parts = append(parts, s.Run)
+	}
+	keeping, stopKeeping := context.WithCancel(context.WithoutCancel(stop))
+	defer stopKeeping()
+	d.stopKeeping, d.kept = stopKeeping, make(chan struct{})
+	parts = append(parts, func(ctx context.Context) error {
+		defer close(d.kept)
+		defer context.AfterFunc(ctx, stopKeeping)()
+		return d.locks.keep(keeping, ctx)
+	})
+	drive := func(ctx context.Context) error {
+		d.ctx = ctx
+		return d.drive(stop, ctx)
+	}
+	err := wait.While(context.WithoutCancel(stop), drive, parts...)
+	d.running.Wait()
+	return err
+}
+
+// newDriver makes the driver of a leadership, and what it commands; none of it works yet.
+func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, first bool) (d *driver, err error) {
+	cfg := &s.cfg
+	d = &driver{
+		questions: newQuestions(s.telling, newLink(), cfg.Pool), cfg: s.cfg, core: checkpoint.New(cfg.Core),
+		store: s.store, lead: s.lead, learned: &s.learned, watchdog: &s.watchdog, locks: s.locks,
+		pauses: &pauses{cfg: cfg, store: s.store}, limit: limit{Limits: cfg.Limits}, noSlotYet: first,
+		outcomes: mailbox.New[outbox.Outcome](), states: mailbox.New[outbox.ClusterState](), marked: mailbox.New[outbox.Marked](),
+	}
+	if d.once, err = d.openOnce(ctx, conn); err != nil {
+		return nil, err
+	}
+	var guard *tablesql.Guard // nil: rows are delivered at least once
+	var marking *statusupdater.Once
+	if d.once != nil {
+		guard, marking = d.once.guard, &statusupdater.Once{Stream: cfg.Name, Guard: d.once.guard, Idle: cfg.Replication.SenderTimeout / 2}
+	}
+	if d.sweeper, err = sweeper.New(sweeper.Config{Pool: cfg.Pool, Tables: cfg.Tables, Guard: guard, Log: cfg.Log}); err != nil {
+		return nil, err
+	}
+	d.updater = statusupdater.New(statusupdater.Config{
+		Pool: cfg.Pool, Tables: cfg.Tables, Connections: cfg.MarkConnections, BatchRows: cfg.MarkRows, Log: cfg.Log,
+		Once:    marking,
+		OnBatch: func(b statusupdater.Batch) { cfg.Metrics.MarkLatency(b.Took, b.Rows) },
+	}, d.marked)
+	if d.once != nil {
+		d.once.updater = d.updater
+	}
+	d.sinks, err = s.newSinks(d)
+	return d, err
+}
+
+// newSinks makes one for each Kafka cluster.
+func (s *Stream) newSinks(d *driver) (map[string]*sink.Sink, error) {
+	sinks := map[string]*sink.Sink{}
+	if s.cfg.Shadow {
+		return sinks, nil
+	}
+	for name, sc := range s.cfg.Sinks {
+		sc.Observer, sc.Transactions = observer{s.telling, name}, d.once.transactions(name)
+		if len(s.locks) > 0 {
+			sc.Until = s.locks.until
+		}
+		one, err := sink.New(sc, d.outcomes, d.states)
+		if err != nil {
+			return nil, fmt.Errorf("kafka cluster %s: %w", name, err)
+		}
+		sinks[name] = one
+	}
+	return sinks, nil
+}
+
+// newWALReader makes what reads the WAL for a driver.
+func (s *Stream) newWALReader(d *driver, conn *replication.Conn, lead statestore.Leadership) *walReader {
+	if s.cfg.Once == nil { // else its terms end with each connection
+		s.learned.remake = checkpoint.Connected{}
+	}
+	return &walReader{
+		link: d.wal, telling: s.telling, cfg: s.cfg.Replication, pool: s.cfg.Pool, guard: s.cfg.TimelineGuard, stateless: s.cfg.stateless(),
+		lead: s.lead, store: s.store, sweeper: d.sweeper, pauses: d.pauses, once: d.once, learned: &s.learned,
+		conn: conn, decoder: decoder.New(s.cfg.Tables), remembered: s.learned.remembers(lead.Known), statusEvery: beats(&s.cfg.Replication),
+	}
+}
+
+// newMaintenance makes what looks after a driver's database.
+func (s *Stream) newMaintenance(d *driver) *maintenance {
+	return &maintenance{
+		questions: d.questions, cfg: &s.cfg, core: d.core, store: s.store, sweeper: d.sweeper, pauses: d.pauses, oneShot: d.oneShot,
+		stateless: s.cfg.stateless(), budget: walBudget{limit: s.cfg.Core.WALBudget},
+	}
+}
