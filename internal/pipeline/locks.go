@@ -62,7 +62,7 @@ func keeps(ctx context.Context, lock *shedlock.Lock) bool {
 	return time.Now().Before(lock.Until()) && lock.Extend(ctx) == nil
 }
 
-// tryOthers takes the locks besides the first, and returns one that somebody
+// tryOthers takes the locks other than the first, and returns one that somebody
 // else has, or -1.
 func (l locks) tryOthers(ctx context.Context, first int) (int, error) {
 	for i, lock := range l {

@@ -24,7 +24,7 @@ const (
 	recoveryEvery  = 15 * time.Second
 )
 
-// maintenance is what has to be done now and then besides the flow. It is one goroutine.
+// maintenance is what has to be done now and then next to the flow. It is one goroutine.
 type maintenance struct {
 	*questions
 	cfg       *Config
@@ -121,7 +121,7 @@ func (m *maintenance) tellRetained(r replication.Retained, holder string) {
 		default:
 			waiting = time.Since(m.behindSince)
 		}
-		waiting = max(waiting, m.unconfirmed.look(r, time.Now(), m.cfg.HeartbeatInterval+2*retainedEvery))
+		waiting = max(waiting, m.unconfirmed.waits(r, time.Now(), m.cfg.HeartbeatInterval+2*retainedEvery))
 		m.metrics.Lag(r.Lag(), waiting)
 		m.metrics.Slot(m.tracker.retained(m.cfg.Replication.Slot, m.cfg.Core.WALBudget, m.stateless, r, holder, waiting, time.Now()))
 	}})

@@ -107,7 +107,7 @@ func (d *driver) gauges(now time.Time) {
 	}
 	d.topicEvents = 0
 	d.tracker.inFlight(inFlight, d.metrics)
-	d.oneShot.look(now, inFlight)
+	d.oneShot.progress(now, inFlight)
 	d.metrics.Confirmed(uint64(d.core.Confirm()), now)
 	marks := d.updater.Stats()
 	d.metrics.MarkStats(marks.Waiting, marks.Repeated, marks.Locked)

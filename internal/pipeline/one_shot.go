@@ -53,8 +53,8 @@ func (o *oneShotSweep) over() bool {
 	return o == nil || o.empty >= emptyPages || o.failed != nil
 }
 
-// look ends a sweep that does not get on.
-func (o *oneShotSweep) look(now time.Time, inFlight int) {
+// progress ends a sweep that makes none.
+func (o *oneShotSweep) progress(now time.Time, inFlight int) {
 	if o.over() {
 		return
 	}

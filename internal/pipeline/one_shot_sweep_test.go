@@ -27,7 +27,7 @@ func TestWhenASweepIsOver(t *testing.T) {
 		t.Error("it was not given up")
 	}
 	(*oneShotSweep)(nil).page(0, false, 0)
-	(*oneShotSweep)(nil).look(time.Now(), 0)
+	(*oneShotSweep)(nil).progress(time.Now(), 0)
 }
 
 func TestASweepThatDoesNotGetOn(t *testing.T) {
@@ -40,12 +40,12 @@ func TestASweepThatDoesNotGetOn(t *testing.T) {
 	if ended != 0 {
 		t.Error("over though a cluster's rows were left out")
 	}
-	o.look(at.Add(9*time.Second), 3) // rows came into flight
-	o.look(at.Add(18*time.Second), 3)
+	o.progress(at.Add(9*time.Second), 3) // rows came into flight
+	o.progress(at.Add(18*time.Second), 3)
 	if ended != 0 {
 		t.Error("given up in spite of progress")
 	}
-	o.look(at.Add(19*time.Second), 3)
+	o.progress(at.Add(19*time.Second), 3)
 	err := o.failed
 	if ended != 1 || err == nil || !strings.Contains(err.Error(), "Kafka cluster main cannot be used: nobody answers") {
 		t.Error(ended, err)

@@ -84,7 +84,7 @@ func TestASweepThatIsPaused(t *testing.T) {
 		t.Error("over though nothing is paused")
 	}
 	o.fail(why)
-	o.look(time.Now().Add(time.Hour), 0)
+	o.progress(time.Now().Add(time.Hour), 0)
 	if err := o.failed; ended != 1 || !errors.Is(err, why) {
 		t.Error(ended, err)
 	}

@@ -31,9 +31,9 @@ type recent struct {
 	parks   []outbox.Park // replaced, never changed
 
 	sent      uint64
-	failed    bool  // rows became FAILED since they were counted
-	before    tally // of the rates
-	sampled   tally // of the history
+	failed    bool   // rows became FAILED since they were counted
+	before    counts // of the rates
+	sampled   counts // of the history
 	ages      *metrics.Latencies
 	topics    map[string]*topicSamples // by topicKey
 	rates     status.Rates
@@ -42,8 +42,8 @@ type recent struct {
 	insertAt  time.Time
 }
 
-// tally is the counts at one time.
-type tally struct {
+// counts are what was counted at one time.
+type counts struct {
 	at              time.Time
 	published, sent uint64
 }
@@ -105,7 +105,7 @@ func (r *recent) recordError(now time.Time, about, text, example string) {
 
 // sample takes the counts, now and then.
 func (r *recent) sample(now time.Time, published uint64, slot *status.Slot, m *metrics.Stream) {
-	current := tally{now, published, r.sent}
+	current := counts{now, published, r.sent}
 	if r.before.at.IsZero() {
 		r.before, r.sampled, r.ages = current, current, m.Ages()
 		return

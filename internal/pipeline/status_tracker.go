@@ -70,7 +70,7 @@ func (b *statusTracker) reset() {
 	}
 	r := &b.recent // what happened stays
 	r.parks, r.rates, r.positions, r.insertAt = nil, status.Rates{}, nil, time.Time{}
-	r.before, r.sampled = tally{}, tally{}
+	r.before, r.sampled = counts{}, counts{}
 	b.leader, b.slot, b.parks, b.reason = nil, nil, status.Parks{}, ""
 	b.forecast, b.limit = status.Forecast{}, nil
 	clear(b.tables)

@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// giveUpAfter is for how many looks in a row the slot's WAL must begin at one place above the
+// giveUpAfter is for how many times in a row the slot's WAL must begin at one place above the
 // budget: for longer than the server takes to move a slot on that nothing holds (15 s).
 const giveUpAfter = 4
 
@@ -20,22 +20,22 @@ const giveUpAfter = 4
 // does. It is used by one goroutine.
 type walBudget struct {
 	limit   uint64
-	restart outbox.LSN // where the WAL began at the last look above the budget,
-	looks   int        // and for how many looks in a row
+	restart outbox.LSN // where the WAL began when it was last above the budget,
+	times   int        // and how many times in a row
 	holder  string     // was told
 }
 
 // exceeded says that the slot is to be given up: it holds back more than the budget for ever.
 func (b *walBudget) exceeded(r replication.Retained, sweeping bool) bool {
 	if b.limit == 0 || r.Bytes() <= b.limit || !sweeping && !r.HeldByOthers(b.limit) {
-		b.looks = 0
+		b.times = 0
 		return false
 	}
 	if r.Restart != b.restart {
-		b.restart, b.looks = r.Restart, 0
+		b.restart, b.times = r.Restart, 0
 	}
-	b.looks++
-	return b.looks >= giveUpAfter
+	b.times++
+	return b.times >= giveUpAfter
 }
 
 // freeable is what of the WAL that the slot holds back a sweep can free.
@@ -52,8 +52,8 @@ type unconfirmed struct {
 	since  time.Time
 }
 
-// look says for how long; 0 where that is less than an idle stream takes, usual.
-func (u *unconfirmed) look(r replication.Retained, now time.Time, usual time.Duration) time.Duration {
+// waits says for how long; 0 where that is less than an idle stream takes, usual.
+func (u *unconfirmed) waits(r replication.Retained, now time.Time, usual time.Duration) time.Duration {
 	if r.Confirmed == 0 || r.Confirmed >= u.target {
 		u.target, u.since = r.Insert, now
 		return 0
@@ -79,7 +79,7 @@ func (m *maintenance) keepBudget(ctx context.Context, r replication.Retained) st
 	if m.cfg.KeepSlot || m.stateless || m.cfg.Shadow || !m.budget.exceeded(r, m.sweeping.Load()) {
 		return holder.Text()
 	}
-	m.budget.looks = 0
+	m.budget.times = 0
 	reason := "slot " + m.cfg.Replication.Slot + " holds back " + held
 	if holder.Exists() {
 		reason += " because of " + holder.Lasting().String()

@@ -8,7 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A slot is given up above its budget only, when its WAL has begun at one place for some looks, and when the
+// A slot is given up above its budget only, when its WAL has begun at one place for some times, and when the
 // stream is swept already or cannot free it; a sweep frees what the stream has not confirmed.
 func TestTheSlotIsGivenUp(t *testing.T) {
 	t.Parallel()
@@ -16,7 +16,7 @@ func TestTheSlotIsGivenUp(t *testing.T) {
 		return replication.Retained{Restart: restart, Confirmed: confirmed, Insert: insert, Status: "reserved"}
 	}
 	for name, c := range map[string]struct {
-		looks    []replication.Retained
+		retained []replication.Retained
 		sweeping bool
 		want     bool
 		free     uint64 // at the last look
@@ -31,10 +31,10 @@ func TestTheSlotIsGivenUp(t *testing.T) {
 		"no slot, or one that is lost": {[]replication.Retained{at(0, 0, 9999), at(0, 0, 9999), at(0, 0, 9999), at(0, 0, 9999)}, true, false, 0},
 	} {
 		b, got := walBudget{limit: 1000}, false
-		for _, r := range c.looks {
+		for _, r := range c.retained {
 			got = b.exceeded(r, c.sweeping)
 		}
-		if free := freeable(c.looks[len(c.looks)-1], 1000); got != c.want || free != c.free {
+		if free := freeable(c.retained[len(c.retained)-1], 1000); got != c.want || free != c.free {
 			t.Errorf("%s: given up %v, %d bytes can be freed", name, got, free)
 		}
 	}
@@ -46,7 +46,7 @@ func TestWhatIsNotConfirmedWaits(t *testing.T) {
 	var u unconfirmed
 	began := time.Now()
 	look := func(confirmed, insert outbox.LSN, after time.Duration) time.Duration {
-		return u.look(replication.Retained{Confirmed: confirmed, Insert: insert}, began.Add(after), 20*time.Second)
+		return u.waits(replication.Retained{Confirmed: confirmed, Insert: insert}, began.Add(after), 20*time.Second)
 	}
 	for i, c := range []struct {
 		confirmed, insert outbox.LSN
