@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -49,9 +50,7 @@ func (w *walReader) makeSound(ctx context.Context) (checkpoint.Connected, error)
 			}
 			return connected, err
 		}
-		if verdict.Sound {
-			added = true // or not: then their rows are the sweeper's
-		} else {
+		if !verdict.Sound {
 			connected.Cause, connected.Reason = verdict.Cause, verdict.Reason
 			if !parked {
 				w.cannotBeSwept(&verdict)
@@ -61,9 +60,10 @@ func (w *walReader) makeSound(ctx context.Context) (checkpoint.Connected, error)
 			}
 			parked = true
 		}
-		if err := w.fix(ctx, &verdict); err != nil {
+		if err := w.fix(ctx, &verdict, connected.Uncovered, added); err != nil {
 			return connected, err
 		}
+		added = true // or not: then their rows are the sweeper's
 	}
 }
 
@@ -277,24 +277,46 @@ func (l *TimelineGuard) hold(timeline uint32) {
 // release takes any timeline again, and says whether one was held to.
 func (l *TimelineGuard) release() bool { return l.timeline.Swap(nil) != nil }
 
-// fix makes publication and slot next to the connection, which is kept alive.
-func (w *walReader) fix(ctx context.Context, v *replication.Verdict) error {
+// fix makes publication and slot next to the connection, which is kept alive. A slot holds WAL from
+// its first moment, so a stream makes its first one only for a table that can come through it.
+func (w *walReader) fix(ctx context.Context, v *replication.Verdict, uncovered []checkpoint.Uncovered, added bool) error {
 	if v.Err != nil {
-		w.report(v.Err, fixEvery)
-		return w.beatFor(ctx, fixEvery)
+		return w.awaitPerson(ctx, v.Err)
 	}
 	if v.Publication != replication.Keep || len(v.Add) > 0 {
-		if err := w.makePublication(ctx); err != nil {
+		err := w.makePublication(ctx)
+		switch {
+		case err != nil && !v.Sound:
+			return w.awaitPerson(ctx, err)
+		case err != nil:
 			w.report(err, fixEvery)
-			if !v.Sound {
-				return w.beatFor(ctx, fixEvery)
-			}
+		case v.Slot == replication.Make && !added:
+			return nil // what the publication lets through is looked at first
 		}
+	}
+	if v.Slot == replication.Make && w.noneComesThrough(uncovered) {
+		return w.awaitPerson(ctx, &postgres.Error{
+			Permanent: true, What: "make slot " + w.cfg.Slot, Err: fmt.Errorf("no table could come through it: %s", uncovered[0].Reason),
+			Hint: "put the tables right (outbox-cdc check names each); the slot is made then",
+		})
 	}
 	if err := failpoint.Here(failpoint.BeforeSlot); err != nil {
 		return err
 	}
 	return w.makeSlot(ctx, v.Slot)
+}
+
+// awaitPerson reports what only a person can fix, and waits before the next look.
+func (w *walReader) awaitPerson(ctx context.Context, err error) error {
+	w.report(err, fixEvery)
+	return w.beatFor(ctx, fixEvery)
+}
+
+// noneComesThrough says whether every table of the stream is uncovered.
+func (w *walReader) noneComesThrough(uncovered []checkpoint.Uncovered) bool {
+	return !slices.ContainsFunc(w.cfg.Tables, func(t *outbox.Table) bool {
+		return !slices.ContainsFunc(uncovered, func(u checkpoint.Uncovered) bool { return u.Table == t })
+	})
 }
 
 // makePublication makes it over the pool: it takes the owner of the tables.
@@ -322,8 +344,7 @@ func (w *walReader) makeSlot(ctx context.Context, action replication.Action) err
 			return failpoint.Here(failpoint.AfterSlot)
 		}
 		if _, blocked := errors.AsType[*replication.Blocked](err); !blocked {
-			w.report(err, fixEvery)
-			return w.beatFor(ctx, fixEvery)
+			return w.awaitPerson(ctx, err)
 		}
 		w.report(err, 0)
 		action = replication.Make // what was to be dropped is

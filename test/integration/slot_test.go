@@ -82,3 +82,29 @@ func TestMakingTheSlotWaitsForAnotherDatabase(t *testing.T) {
 	p.stop()
 	w.judge(history.Rules{})
 }
+
+// Neither publication nor slot is there, and the only table lacks a mapped column:
+// the publication is made, since that is harmless. The slot is not: it would hold WAL for
+// nothing. As soon as the table is put right it is made, and nothing is lost.
+func TestNoSlotForATableThatCannotStream(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{})
+	w.dropSlot()
+	w.db.Exec(t, `DROP PUBLICATION outbox; ALTER TABLE outbox RENAME payload TO body`)
+	p := w.run()
+	p.Await(30*time.Second, "make slot", "no table could come through it", "payload")
+	if n := harness.One[int](t, w.db, `SELECT count(*) FROM pg_publication WHERE pubname = 'outbox'`); n != 1 {
+		t.Error("the publication was not made")
+	}
+	if n := harness.One[int](t, w.db, `SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1`, w.stream["slot"]); n != 0 {
+		t.Error("a slot holds WAL for a table that cannot come through it")
+	}
+	w.db.Exec(t, `ALTER TABLE outbox RENAME body TO payload`)
+	row := w.insertNow(w.topic, "waits", 1, 10)[0]
+	p.Await(30*time.Second, "made the slot")
+	p.Await(30*time.Second, "handed back to the stream", "stream")
+	w.isPublished(row)
+	w.settled(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+}
