@@ -150,6 +150,8 @@ var (
 	CheckTable string
 	//go:embed check_table_details.sql
 	CheckTableDetails string
+	//go:embed check_renamed.sql
+	CheckRenamed string
 	//go:embed suggest_table.sql
 	SuggestTable string
 )

@@ -153,35 +153,61 @@ func printCheck(out io.Writer, r *preflight.Report) {
 // alike is a finding, and what else the very same was found of.
 type alike struct {
 	preflight.Finding
-	others []string
+	others []string // subjects
+	checks []string // of SKIP: what one fault kept from looking
 }
 
 // together makes one group of findings that differ by their subjects only, as of twenty tables without an
-// index, where the first of them stands.
+// index, where the first of them stands. Checks that one fault kept from looking are one group, too: what
+// counts is the fault.
 func together(all []preflight.Finding) (groups []alike) {
 	at := map[string]int{}
 	for _, f := range all {
-		words := strings.Join(append([]string{f.Check, string(f.Level), f.Stream, f.Found, f.Why, f.Fix}, f.Hints...), "\x00")
-		if f.Subject != "" {
-			quoted := sql.Identifier(strings.SplitN(f.Subject, ".", 2)...)
-			words = strings.NewReplacer(quoted, "·", f.Subject, "·").Replace(words)
-		}
-		if i, ok := at[words]; ok && f.Subject != "" {
-			groups[i].others = append(groups[i].others, f.Subject)
+		words := alikeness(&f)
+		i, ok := at[words]
+		if !ok || f.Level != preflight.Skip && f.Subject == "" {
+			at[words] = len(groups)
+			groups = append(groups, alike{Finding: f, checks: []string{f.Check}})
 			continue
 		}
-		at[words] = len(groups)
-		groups = append(groups, alike{Finding: f})
+		g := &groups[i]
+		if f.Subject != "" && f.Subject != g.Subject && !slices.Contains(g.others, f.Subject) {
+			g.others = append(g.others, f.Subject)
+		}
+		if !slices.Contains(g.checks, f.Check) {
+			g.checks = append(g.checks, f.Check)
+		}
 	}
 	return groups
 }
 
+// alikeness is what findings of a group have in common.
+func alikeness(f *preflight.Finding) string {
+	if f.Level == preflight.Skip {
+		return strings.Join([]string{string(f.Level), f.Stream, f.Found}, "\x00")
+	}
+	words := strings.Join(append([]string{f.Check, string(f.Level), f.Stream, f.Found, f.Why, f.Fix}, f.Hints...), "\x00")
+	if f.Subject == "" {
+		return words
+	}
+	quoted := sql.Identifier(strings.SplitN(f.Subject, ".", 2)...)
+	return strings.NewReplacer(quoted, "·", f.Subject, "·").Replace(words)
+}
+
 // about is what it is about, in a line.
 func (g *alike) about() string {
-	if len(g.others) == 0 {
+	if len(g.others) == 0 || g.Subject == "" {
 		return g.Subject
 	}
 	return fmt.Sprintf("%s and %d more", g.Subject, len(g.others))
+}
+
+// by is which check found it.
+func (g *alike) by() string {
+	if len(g.checks) > 1 {
+		return fmt.Sprintf("%d checks", len(g.checks))
+	}
+	return g.Check
 }
 
 // foundWidth is how wide the column with what was found may be.
@@ -193,7 +219,7 @@ func printFindings(out io.Writer, all []alike) {
 	for i := range all {
 		f := &all[i]
 		lines := wrapped(f.Found, foundWidth)
-		row(w, string(f.Level), f.Check, f.Stream, f.about(), lines[0])
+		row(w, string(f.Level), f.by(), f.Stream, f.about(), lines[0])
 		for _, line := range lines[1:] {
 			row(w, "", "", "", "", line)
 		}

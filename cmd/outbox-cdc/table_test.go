@@ -25,6 +25,20 @@ func TestFindingsAreATable(t *testing.T) {
 	if got := strings.Split(out.String(), "\n"); !slices.Equal(got, want) {
 		t.Errorf("%s\nwant\n%s", out.String(), strings.Join(want, "\n"))
 	}
+	out.Reset()
+	down := preflight.Finding{Level: preflight.Skip, Check: "slot", Stream: "orders", Found: "could not look: no connection", Unseen: true}
+	role := preflight.Finding{Level: preflight.Skip, Check: "role", Stream: "orders", Subject: "app", Found: "shadow streams need none"}
+	other := down
+	other.Check = "table"
+	printFindings(&out, together([]preflight.Finding{down, role, down, other}))
+	want = []string{
+		"      CHECK     STREAM  ABOUT  FOUND",
+		"SKIP  2 checks  orders         could not look: no connection",
+		"SKIP  role      orders  app    shadow streams need none", "",
+	}
+	if got := strings.Split(out.String(), "\n"); !slices.Equal(got, want) {
+		t.Errorf("%s\nwant\n%s", out.String(), strings.Join(want, "\n"))
+	}
 	if got := wrapped("", 10); !slices.Equal(got, []string{""}) {
 		t.Errorf("%q", got)
 	}

@@ -138,6 +138,7 @@ type TableFacts struct {
 	// headers, cannot be read as it is.
 	Inspection *Inspection
 	Gone       string
+	Renamed    string // what a table that is gone is called now; empty: it is dropped, or nobody knows
 	Refused    string
 	// Lockers keep everybody from reading the table, so it was not looked at.
 	Lockers   []replication.Blocker

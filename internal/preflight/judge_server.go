@@ -120,10 +120,15 @@ func judgeConnection(j *judgment) {
 	if j.State != nil {
 		database = " to database " + j.State.Database
 	}
-	for _, s := range []struct {
+	type doing struct {
 		session *Session
 		does    string
-	}{{&j.Table, "reads and marks"}, {&j.Streaming, "streams"}} {
+	}
+	sessions := []doing{{&j.Table, "reads and marks"}, {&j.Streaming, "streams"}}
+	if j.Table.alike(&j.Streaming) {
+		sessions = []doing{{&j.Table, "reads, marks and streams"}}
+	}
+	for _, s := range sessions {
 		subject := "role " + s.session.User
 		if s.session.Err == nil {
 			if s.session == &j.Streaming || j.Table.Role != nil || j.Server != nil {
@@ -137,6 +142,11 @@ func judgeConnection(j *judgment) {
 		}
 		j.fail(subject, fmt.Sprintf("cannot connect as the role that %s: %v", s.does, s.session.Err), hint...).Unseen = !s.session.Permanent
 	}
+}
+
+// alike says that both sessions failed for the same reason, as where the server is down.
+func (s *Session) alike(other *Session) bool {
+	return s.Err != nil && other.Err != nil && s.User == other.User && s.Err.Error() == other.Err.Error()
 }
 
 func judgeVersion(j *judgment) {

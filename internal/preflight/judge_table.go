@@ -152,7 +152,10 @@ func judgeTable(j *judgment, name string, t *TableFacts) {
 	switch {
 	case t.Gone != "":
 		problem, hint, _ := strings.Cut(t.Gone, ": ")
-		if t.Table.Native {
+		switch {
+		case t.Renamed != "":
+			problem, hint = "is called "+t.Renamed+" now", "table: "+t.Renamed+"  # in the configuration; or give the table its name back"
+		case t.Table.Native:
 			hint = "outbox-cdc init --native-table --stream " + j.Stream.Name
 		}
 		j.fail(name, "it "+problem, hint)

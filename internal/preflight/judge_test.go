@@ -310,6 +310,7 @@ func TestJudgments(t *testing.T) {
 		"UPDATE whole": {"least-privilege", Warn, details(func(d *Details) { d.Updatable, d.Privileges = append(d.Updatable, "payload"), []string{"UPDATE"} }), []string{`GRANT UPDATE ("attempts", "last_error", "sent_at", "status")`}},
 
 		"no table":   {"table", Fail, func(f *Facts) { f.Tables[0].Gone, f.Tables[0].Inspection = "does not exist: create it", nil }, []string{"init --native-table"}},
+		"renamed":    {"table", Fail, func(f *Facts) { f.Tables[0].Gone, f.Tables[0].Renamed = "does not exist: create it", "app.outbox_old" }, []string{"is called app.outbox_old now", "table: app.outbox_old"}},
 		"not looked": {"table", Skip, func(f *Facts) { f.Tables[0].Inspection, f.Tables[0].Missing["table"] = nil, "no answer within 10s" }, []string{"could not look: no answer"}},
 		"unlogged": {"table", Fail, func(f *Facts) {
 			f.Tables[0].Inspection.Findings = []TableFinding{{Fatal: true, About: AboutKind, Problem: "unlogged", Hint: "SET LOGGED"}}

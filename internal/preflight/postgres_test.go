@@ -421,6 +421,19 @@ func TestDefaultPartitionsAreFound(t *testing.T) {
 	}
 }
 
+// A table that a stream has read is known by its relation: its new name is offered, not another table.
+func TestARenamedTableIsKnown(t *testing.T) {
+	db := harness.Postgres(t)
+	w := made(t, db)
+	name := w.stream.Tables[0].String()
+	db.Exec(t, `INSERT INTO outbox_cdc.leader (stream, relations) VALUES ($1, jsonb_build_object($2::text, $2::regclass::oid::bigint))
+		ON CONFLICT (stream) DO UPDATE SET relations = excluded.relations`, w.stream.Name, name)
+	db.Exec(t, `ALTER TABLE outbox RENAME TO "Outbox 2"`)
+	expect(t, find(t, w.check(), "table", name), Fail, "it is called public.Outbox 2 now")
+	db.Exec(t, `DROP TABLE "Outbox 2"`)
+	expect(t, find(t, w.check(), "table", name), Fail, "it does not exist", "init --native-table")
+}
+
 // A trigger that changes rows after their INSERT is told from one that does so before it, writes
 // elsewhere, or is disabled.
 func TestTriggersThatChangeInsertedRows(t *testing.T) {

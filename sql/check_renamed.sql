@@ -1,0 +1,8 @@
+-- What a table that is gone is called now, where the stream remembers which relation it was ($1 stream, $2 schema.table as
+-- configured); no row: it is dropped, or nobody knows.
+SELECT n.nspname::text, c.relname::text
+FROM outbox_cdc.leader l
+CROSS JOIN LATERAL jsonb_each_text(l.relations) r
+JOIN pg_catalog.pg_class c ON c.oid = r.value::oid AND c.relkind IN ('r', 'p')
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE l.stream = $1 AND r.key = $2 AND r.value <> '0'
