@@ -88,6 +88,7 @@ type end struct {
 	place
 	behind int64 // offset of the last record, or -1
 	ended  bool
+	shown  bool  // by the state of our producer
 	err    error // why it is not known; nil and not ended: the end is not there
 }
 
@@ -137,14 +138,15 @@ const fencesAgain = 2
 
 // unmarked refuses the partitions that lack a fence's marker, which a coordinator may have given up. A fence
 // comes again for them. Where nobody can tell, as on brokers before 2.8, it holds from the first batch.
-func (pc *producerIDClient) unmarked(ctx context.Context, marker identity, targets []place, refused map[place]sarama.KError) {
+func (pc *producerIDClient) unmarked(ctx context.Context, marker identity, targets []place, res *producerIDResult) {
+	refused := res.refused
 	r := &exactlyonce.Request{Kind: exactlyonce.Ends, Of: exactlyonce.Identity{PID: marker.pid, Epoch: marker.epoch}, Marker: true}
 	for _, p := range targets {
 		if _, is := refused[p]; !is {
 			r.Partitions = append(r.Partitions, exactlyonce.Partition{Topic: p.topic, Number: p.partition})
 		}
 	}
-	out := answered{}
+	out := answered{shown: res.shown}
 	_ = pc.ends(ctx, r, nil, &out) // what is missing says it
 	unseen := map[place]int{}
 	for p, err := range out.missing {
@@ -166,6 +168,9 @@ func (pc *producerIDClient) judgeEnds(all []*end, leaders map[place]string, r *e
 	for i, e := range all {
 		switch {
 		case e.ended:
+			if out.shown != nil {
+				out.shown[e.place] = e.shown
+			}
 			continue
 		case e.err != nil:
 			out.answer.Unknown = append(out.answer.Unknown, r.Partitions[i])
@@ -345,6 +350,7 @@ func describeEnds(b *sarama.Broker, r *exactlyonce.Request, these []*end) error 
 				e.err = p.ErrorCode
 			default:
 				e.ended, e.err = hasEnd(r, p.ActiveProducers), nil
+				e.shown = e.ended
 			}
 		}
 	}

@@ -246,6 +246,45 @@ func TestRealZombieIsFenced(t *testing.T) {
 	}
 }
 
+// TestRealCleanStopsAreNotFencedAgain: while each sink leaves its fences to the next, rows are all that is
+// written. After a kill each partition gets its marker.
+func TestRealCleanStopsAreNotFencedAgain(t *testing.T) {
+	k := harness.Kafka(t)
+	if !k.Real {
+		t.Skip("kfake has no markers")
+	}
+	const partitions, restarts = 3, 20
+	topic := k.Topic(t, partitions)
+	var before *outbox.Fences
+	published := 0
+	run := func() *rig {
+		r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: topic, Topics: []string{topic}, Before: before})
+		r.expect(outbox.Delivered, 20*time.Second, r.publish(newRow(topic, "k", fmt.Sprint("v", published)))...)
+		published++
+		return r
+	}
+	markers := func(what string, want int64) {
+		t.Helper()
+		end, err := k.End(t.Context(), topic)
+		if got := end - int64(published); err != nil || got != want {
+			t.Fatalf("%s there are %d markers, want %d: %v", what, got, want, err)
+		}
+	}
+	for i := range restarts {
+		r := run()
+		markers(fmt.Sprintf("after start %d", i), partitions)
+		if before = r.sink.Leave(t.Context()); before == nil || len(before.Topics[topic].Partitions) != partitions {
+			t.Fatalf("it leaves %+v", before)
+		}
+		r.stop()
+	}
+	run().stop() // killed: what it was told holds for nobody after it
+	markers("after a last clean start", partitions)
+	run()
+	markers("after a kill", 2*partitions)
+	inOrder(t, k.Records(t, topic), "v", published)
+}
+
 func TestRealWrongPassword(t *testing.T) {
 	t.Parallel()
 	const jaas = `org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="a" user_cdc="right";`

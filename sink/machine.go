@@ -28,15 +28,17 @@ type machine struct {
 	closed  bool // nothing may be sent now; see Config.Until
 
 	id      identity
-	fencing bool        // the identity belongs to a transactional id
-	tx      *transactor // nil: no transactions
-	topics  map[string]*topic
-	uuids   map[string]sarama.Uuid // by name, of every topic that was there, also of those that are forgotten
-	last    *topic                 // of the last row: most rows go where the one before went
-	dirty   []*partitionQueue      // to be looked at by pump
-	waiting map[*partitionQueue]struct{}
-	failing map[*partitionQueue]struct{} // partitions that have an err
-	stalled map[*topic]trouble
+	fencing bool // the identity belongs to a transactional id
+	// inherited are topics whose fences the leader before has left, and that were not forgotten since.
+	inherited map[string]outbox.FencedTopic
+	tx        *transactor // nil: no transactions
+	topics    map[string]*topic
+	uuids     map[string]sarama.Uuid // by name, of every topic that was there, also of those that are forgotten
+	last      *topic                 // of the last row: most rows go where the one before went
+	dirty     []*partitionQueue      // to be looked at by pump
+	waiting   map[*partitionQueue]struct{}
+	failing   map[*partitionQueue]struct{} // partitions that have an err
+	stalled   map[*topic]trouble
 
 	// Metadata: at most one request is out.
 	asking     bool
@@ -79,6 +81,8 @@ type machineConfig struct {
 	transactions *Transactions
 	// journals are topics that take no row.
 	journals []string
+	// before is what the leader before has left; nil: nothing.
+	before *outbox.Fences
 }
 
 // trouble is the last error of what fails, and since when it does; zero: it does not.
@@ -156,6 +160,7 @@ type producerIDJob struct {
 type fenceTarget struct {
 	place
 	leader string
+	spared bool // it is fenced, and only its end is asked for
 }
 
 type search struct {
@@ -173,6 +178,7 @@ type search struct {
 type producerIDResult struct {
 	id      identity
 	fenced  []place
+	shown   map[place]bool  // of these: its leader says so
 	tails   map[place]int64 // log ends after fencing, where known
 	refused map[place]sarama.KError
 	found   []searched

@@ -2,8 +2,12 @@ package sink
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 func (m *machine) jobDone(o producerIDResult) {
@@ -13,7 +17,7 @@ func (m *machine) jobDone(o producerIDResult) {
 	}
 	for _, p := range o.fenced {
 		if q := m.queueOf(p); q != nil {
-			q.fenced = true
+			q.fenced, q.shown = true, o.shown[p]
 			if tail, ok := o.tails[p]; ok {
 				q.tail = tail
 			}
@@ -95,7 +99,9 @@ func (m *machine) toFence() []fenceTarget {
 				q.fenced = true
 				m.touch(q)
 			default:
-				targets = append(targets, q.target())
+				target := q.target()
+				target.spared = m.inherits(q)
+				targets = append(targets, target)
 			}
 		}
 	}
@@ -103,7 +109,7 @@ func (m *machine) toFence() []fenceTarget {
 }
 
 func (q *partitionQueue) target() fenceTarget {
-	return fenceTarget{place{q.topic.name, q.partition}, q.leader}
+	return fenceTarget{place: place{q.topic.name, q.partition}, leader: q.leader}
 }
 
 // quiet finds a partition for the empty transaction that keeps the id alive:
@@ -127,4 +133,38 @@ func (m *machine) started(id identity, fencing bool) {
 	m.id, m.fencing = id, fencing
 	m.idFails = trouble{}
 	m.keepAt = m.now.Add(m.cfg.keepAlive)
+	// Nobody else has had the transactional id since: the epoch is the next one.
+	if f := m.cfg.before; f != nil && fencing && id.pid == f.PID && id.epoch == f.Epoch+1 {
+		m.inherited = maps.Clone(f.Topics)
+	}
+}
+
+// inherits says that the leader before has left the partition fenced.
+func (m *machine) inherits(q *partitionQueue) bool {
+	t := m.inherited[q.topic.name]
+	_, is := slices.BinarySearch(t.Partitions, q.partition)
+	return is && t.ID == q.topic.uuid.String()
+}
+
+// leave says what the next leader inherits. The machine must be given nothing more.
+func (m *machine) leave() *outbox.Fences {
+	if m.tx != nil || !m.fencing || m.id == nobody {
+		return nil
+	}
+	f := &outbox.Fences{PID: m.id.pid, Epoch: m.id.epoch, Topics: map[string]outbox.FencedTopic{}}
+	for name, t := range m.topics {
+		if t.state != topicReady || t.uuid == (sarama.Uuid{}) { // of brokers before Kafka 2.8
+			continue
+		}
+		left := outbox.FencedTopic{ID: t.uuid.String()}
+		for _, q := range t.queues {
+			if q.fenced && q.shown && !q.busy() {
+				left.Partitions = append(left.Partitions, q.partition)
+			}
+		}
+		if len(left.Partitions) > 0 {
+			f.Topics[name] = left
+		}
+	}
+	return f
 }

@@ -49,6 +49,7 @@ func (m *machine) ack(b *batch, offset int64) {
 	m.ackedAt = m.now
 	t := b.queue.topic
 	t.accepted = max(t.accepted, b.bytes)
+	b.queue.shown = b.queue.shown || b.as == m.id
 	b.queue.acked(b, offset)
 	m.calm(b.queue)
 	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{Rows: b.rows, Class: outbox.Delivered, Sent: b.sent})

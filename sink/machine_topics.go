@@ -278,6 +278,7 @@ func (m *machine) drained(t *topic) {
 }
 
 func (m *machine) forget(t *topic) {
+	delete(m.inherited, t.name)
 	for _, q := range t.queues {
 		m.reused = m.reused || q.as == m.id
 		delete(m.waiting, q)

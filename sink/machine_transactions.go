@@ -41,6 +41,7 @@ type answered struct {
 	answer  exactlyonce.Answer
 	refused map[place]sarama.KError // of an Add: why
 	missing map[place]error         // of an Ends: why there is none
+	shown   map[place]bool          // of an Ends: its leader says so; nil: nobody asks
 }
 
 // ended is a transaction's end, and how long after its rows were there.

@@ -28,6 +28,7 @@ type partitionQueue struct {
 	partition int32
 	leader    string // address, empty when unknown
 	fenced    bool   // an older producer's batches are refused by now
+	shown     bool   // its leader has shown that it refuses them
 
 	rows queue
 	// rejected rows are refused when they come to the front of the queue, after

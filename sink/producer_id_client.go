@@ -180,7 +180,7 @@ func (pc *producerIDClient) do(ctx context.Context, job *producerIDJob) error {
 	case job.request != nil:
 		return pc.transact(ctx, job)
 	}
-	res := producerIDResult{tails: map[place]int64{}, refused: map[place]sarama.KError{}}
+	res := producerIDResult{shown: map[place]bool{}, tails: map[place]int64{}, refused: map[place]sarama.KError{}}
 	if err := pc.seal(ctx, job, &res); err != nil {
 		return err
 	}
@@ -200,7 +200,9 @@ func (pc *producerIDClient) seal(ctx context.Context, job *producerIDJob, res *p
 	unsealed := false
 	targets := make([]place, 0, len(job.fence)+len(job.resolve))
 	for _, f := range job.fence {
-		targets = append(targets, f.place)
+		if res.shown[f.place] = f.spared; !f.spared {
+			targets = append(targets, f.place)
+		}
 	}
 	for _, s := range job.resolve {
 		if !s.sealed {
@@ -208,11 +210,11 @@ func (pc *producerIDClient) seal(ctx context.Context, job *producerIDJob, res *p
 			targets = append(targets, s.place)
 		}
 	}
-	if len(targets) == 0 {
-		return nil
-	}
-	seal := func() error { return pc.fence(ctx, targets, unsealed, res.refused) }
-	if !pc.fencing {
+	seal := func() error { return pc.fence(ctx, targets, unsealed, res) }
+	switch {
+	case len(targets) == 0:
+		seal = func() error { return nil }
+	case !pc.fencing:
 		seal = pc.initPlain
 		if unsealed && wait.Sleep(ctx, pc.sink.cfg.RequestTimeout/2) != nil {
 			return context.Canceled // nothing refuses what may still be on its way: it gets the time to arrive
@@ -231,13 +233,13 @@ func (pc *producerIDClient) seal(ctx context.Context, job *producerIDJob, res *p
 // raises the epoch in each partition, and the last Init is answered only when
 // no marker is waited for. One that was given up is missed. The first Init is needed only against batches of
 // our own epoch.
-func (pc *producerIDClient) fence(ctx context.Context, targets []place, own bool, refused map[place]sarama.KError) error {
+func (pc *producerIDClient) fence(ctx context.Context, targets []place, own bool, res *producerIDResult) error {
 	if own {
 		if err := pc.init(pc.id); err != nil {
 			return err
 		}
 	}
-	added, err := pc.add(targets, refused)
+	added, err := pc.add(targets, res.refused)
 	if err != nil || !added {
 		return err
 	}
@@ -249,7 +251,7 @@ func (pc *producerIDClient) fence(ctx context.Context, targets []place, own bool
 		err := pc.init(pc.id)
 		if !errors.Is(err, sarama.ErrConcurrentTransactions) {
 			if err == nil {
-				pc.unmarked(ctx, marker, targets, refused)
+				pc.unmarked(ctx, marker, targets, res)
 			}
 			return err
 		}

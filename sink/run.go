@@ -101,6 +101,7 @@ func (d *driver) loop() error {
 	defer timer.Stop()
 	var commands []outbox.Command
 	var events []event
+	var leaving chan<- *outbox.Fences
 	for {
 		now := time.Now()
 		d.m.now, d.m.closed = now, d.sink.cfg.late(now)
@@ -124,6 +125,11 @@ func (d *driver) loop() error {
 		if w.fatal != nil {
 			return fmt.Errorf("kafka cluster %s: %w", d.m.cluster, w.fatal)
 		}
+		if leaving != nil && !d.m.jobOut {
+			leaving <- d.m.leave()
+			<-d.ctx.Done() // what was decided now would be no part of it
+			return d.ctx.Err()
+		}
 		if next := d.m.next(); !next.IsZero() {
 			timer.Reset(max(0, time.Until(next)))
 		} else {
@@ -134,6 +140,7 @@ func (d *driver) loop() error {
 			return d.ctx.Err()
 		case <-d.events.Ready():
 		case <-d.sink.inbox.Ready():
+		case leaving = <-d.sink.leaving:
 		case <-timer.C:
 		}
 	}

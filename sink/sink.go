@@ -2,6 +2,7 @@ package sink
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -39,6 +40,8 @@ type Config struct {
 	// RequireFencing publishes nothing while the brokers refuse the transactional
 	// id. Otherwise the sink goes on without fencing and says so.
 	RequireFencing bool
+	// Before is what the last leader's sink has left; nil: it did not stop cleanly.
+	Before *outbox.Fences
 	// Topics that are known beforehand are fenced together at the start. Those
 	// that rows bring later are fenced then.
 	Topics []string
@@ -120,6 +123,7 @@ type Sink struct {
 	outcomes *mailbox.Mailbox[outbox.Outcome]
 	states   *mailbox.Mailbox[outbox.ClusterState]
 	fencing  atomic.Int32
+	leaving  chan chan<- *outbox.Fences
 }
 
 // New checks the configuration and returns a Sink that does nothing until Run.
@@ -132,12 +136,29 @@ func New(cfg Config, outcomes *mailbox.Mailbox[outbox.Outcome], states *mailbox.
 		return nil, err
 	}
 	return &Sink{
-		cfg: cfg, conf: conf, inbox: mailbox.New[outbox.Command](), outcomes: outcomes, states: states,
+		cfg: cfg, conf: conf, inbox: mailbox.New[outbox.Command](), outcomes: outcomes, states: states, leaving: make(chan chan<- *outbox.Fences),
 	}, nil
 }
 
 // Do gives commands, to be carried out in order. It never blocks.
 func (s *Sink) Do(cmds ...outbox.Command) { s.inbox.Put(cmds...) }
+
+// Leave has the sink do nothing more, and returns what the next one of its transactional id inherits, or
+// nil: nothing. Call it when every row has its outcome.
+func (s *Sink) Leave(ctx context.Context) *outbox.Fences {
+	fences := make(chan *outbox.Fences, 1)
+	select {
+	case s.leaving <- fences:
+	case <-ctx.Done():
+		return nil
+	}
+	select {
+	case f := <-fences:
+		return f
+	case <-ctx.Done():
+		return nil
+	}
+}
 
 // Fencing says whether older producers are fenced.
 type Fencing int32
@@ -208,6 +229,6 @@ func (c *Config) machine() machineConfig {
 		limits:     limits{rows: c.BatchRows, bytes: min(c.BatchBytes, c.RequestBytes)},
 		topicGrace: c.TopicGrace, outageAfter: c.OutageAfter,
 		refresh: c.MetadataRefresh, keepAlive: c.KeepAlive,
-		random: rand.IntN, transactions: c.Transactions, journals: c.Journals,
+		random: rand.IntN, transactions: c.Transactions, journals: c.Journals, before: c.Before,
 	}
 }

@@ -12,4 +12,5 @@ ON CONFLICT (stream) DO UPDATE
 RETURNING l.epoch,
     coalesce((SELECT epoch FROM before), 0), coalesce((SELECT holder FROM before), ''), (SELECT since FROM before),
     l.slot, l.system_id, l.timeline, l.slot_point::text, l.stopped::text, l.publication, coalesce(to_jsonb(l)->>'relations', '{}'),
-    coalesce(to_jsonb(l)->'claim'->>'server', ''), coalesce(host(inet_server_addr()), 'socket') || ':' || current_setting('port')
+    coalesce(to_jsonb(l)->'claim'->>'server', ''), coalesce(host(inet_server_addr()), 'socket') || ':' || current_setting('port'),
+    coalesce(to_jsonb(l)->'claim'->>'fences', '{}')

@@ -364,3 +364,17 @@ type Identity struct {
 	// Relations are the tables' relations by OID, 0: there was none; nil: not known.
 	Relations map[string]uint32
 }
+
+// Fences is what a stop leaves to the next leader of a stream, of one Kafka cluster: where brokers refuse
+// every earlier leader, and nothing of the one that stopped is on its way. Package sink makes and judges it.
+type Fences struct {
+	PID    int64                  `json:"pid"`
+	Epoch  int16                  `json:"epoch"`
+	Topics map[string]FencedTopic `json:"topics"`
+}
+
+// FencedTopic are the partitions, ascending, of the topic that has this id.
+type FencedTopic struct {
+	ID         string  `json:"id"`
+	Partitions []int32 `json:"partitions"`
+}

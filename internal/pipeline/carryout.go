@@ -9,6 +9,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
+// leaveWithin is for a request of a sink that is out when the stream stops: without its answer nothing is inherited.
+const leaveWithin = time.Second
+
 // carryOut does what the Core decided.
 func (d *driver) carryOut(r checkpoint.Ready) {
 	d.command(r.Commands)
@@ -42,6 +45,17 @@ func (d *driver) carryOut(r checkpoint.Ready) {
 	for _, n := range r.Notes {
 		d.note(n)
 	}
+}
+
+// leave has the sinks do nothing more, and is what the next leader inherits of them.
+func (d *driver) leave(ctx context.Context) map[string]*outbox.Fences {
+	ctx, cancel := context.WithTimeout(ctx, leaveWithin)
+	defer cancel()
+	fences := map[string]*outbox.Fences{}
+	for cluster, s := range d.sinks {
+		fences[cluster] = s.Leave(ctx)
+	}
+	return fences
 }
 
 // command hands commands to the sinks, each row to its cluster's.

@@ -72,10 +72,11 @@ func (d *driver) drive(stop, ctx context.Context) error {
 		if d.core.Drained() {
 			d.giveLocksBack(ctx)
 			clean := d.once.closeTallies(ctx)
+			fences := d.leave(ctx)
 			if clean && !d.cfg.stateless() { // else when the slot has the position
-				d.lead.noteClean(ctx)
+				d.lead.noteClean(ctx, fences)
 			}
-			return d.wal.finish(ctx, clean)
+			return d.wal.finish(ctx, clean, fences)
 		}
 		pause := time.Second // the longest, see watchdog
 		if next := d.core.NextTick(); !next.IsZero() {
@@ -98,7 +99,7 @@ func (d *driver) drive(stop, ctx context.Context) error {
 		case <-drainUntil:
 			d.log.Warn().Dur("after", d.cfg.DrainTimeout).Str("next_start", d.once.nextStart()).
 				Msg("stopped before everything sent was acknowledged and marked")
-			return d.wal.finish(ctx, false)
+			return d.wal.finish(ctx, false, nil)
 		case err := <-d.fatal:
 			return err
 		case e := <-d.wal.connEvents:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 )
 
 // A term ends for the error that ended it, though every other part only sees that it is to end: that
@@ -31,7 +32,7 @@ func TestATermEndsForItsReason(t *testing.T) {
 			}
 			defer pool.Close()
 			cfg := Config{Name: "s", Pool: pool, Log: zerolog.Nop(), Core: checkpoint.Config{}, Metrics: metrics.New("v", "c").Stream("s", nil, 0)}
-			d, err := New(cfg).newDriver(t.Context(), nil, true)
+			d, err := New(cfg).newDriver(t.Context(), nil, statestore.Leadership{})
 			if err != nil {
 				t.Fatal(err)
 			}

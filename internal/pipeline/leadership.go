@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -143,14 +144,14 @@ func (l *leadership) refuseOrphans(ctx context.Context, clusters []string) error
 }
 
 // noteClean says that all that was published is marked, or confirmed where the tables keep no state. A
-// change of delivery asks for it.
-func (l *leadership) noteClean(ctx context.Context) {
+// change of delivery asks for it, and the next leader inherits the fences.
+func (l *leadership) noteClean(ctx context.Context, fences map[string]*outbox.Fences) {
 	if l.cfg.Shadow {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, closeWithin)
 	defer cancel()
-	if err := l.store.Clean(ctx); err != nil {
+	if err := l.store.Clean(ctx, fences); err != nil {
 		l.cfg.Log.Info().Err(err).Msg("the clean stop could not be noted: a change of delivery is refused until another is")
 	}
 }

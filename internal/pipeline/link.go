@@ -44,8 +44,10 @@ type link struct {
 	// finishing is closed by the driver when everything is drained, finished when the
 	// connection is left.
 	finishing, finished chan struct{}
-	// clean: what was published is marked. Known when finishing is closed.
-	clean bool
+	// clean: what was published is marked. fences is what the sinks leave to the next leader.
+	// Both are known when finishing is closed.
+	clean  bool
+	fences map[string]*outbox.Fences
 }
 
 func newLink() *link {
@@ -127,8 +129,8 @@ func (l *link) giveBack(b *batch) {
 }
 
 // finish is the driver's end of a stop: everything is drained, or its time is over.
-func (l *link) finish(ctx context.Context, clean bool) error {
-	l.clean = clean
+func (l *link) finish(ctx context.Context, clean bool, fences map[string]*outbox.Fences) error {
+	l.clean, l.fences = clean, fences
 	close(l.finishing)
 	if conn := l.streaming.Load(); conn != nil {
 		conn.Wake()

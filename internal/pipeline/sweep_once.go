@@ -57,7 +57,7 @@ func (s *Stream) SweepOnce(ctx context.Context, giveUp time.Duration) (Swept, er
 	}
 	s.metrics.Leading(lead.Epoch)
 	s.tracker.leads(s.cfg.Replication.Name, lead.Epoch)
-	d, err := s.newDriver(ctx, conn, lead.PreviousHolder == "")
+	d, err := s.newDriver(ctx, conn, lead)
 	if err != nil {
 		return Swept{}, err
 	}

@@ -58,7 +58,7 @@ func (s *Stream) term(ctx context.Context) error {
 				Msg("the stream reads and marks rows with more rights than it needs: let dsn name a role of its own, which outbox-cdc init makes")
 		}
 	}
-	d, err := s.newDriver(ctx, conn, lead.PreviousHolder == "")
+	d, err := s.newDriver(ctx, conn, lead)
 	if err != nil {
 		return err
 	}
@@ -117,12 +117,12 @@ func (d *driver) run(stop context.Context, parts ...func(context.Context) error)
 }
 
 // newDriver makes the driver of a leadership, and what it commands; none of it works yet.
-func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, first bool) (d *driver, err error) {
+func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead statestore.Leadership) (d *driver, err error) {
 	cfg := &s.cfg
 	d = &driver{
 		questions: newQuestions(s.telling, newLink(), cfg.Pool), cfg: s.cfg, core: checkpoint.New(cfg.Core),
 		store: s.store, lead: s.lead, learned: &s.learned, watchdog: &s.watchdog, locks: s.locks,
-		pauses: &pauses{cfg: cfg, store: s.store}, limit: limit{Limits: cfg.Limits}, noSlotYet: first,
+		pauses: &pauses{cfg: cfg, store: s.store}, limit: limit{Limits: cfg.Limits}, noSlotYet: lead.PreviousHolder == "",
 		outcomes: mailbox.New[outbox.Outcome](), states: mailbox.New[outbox.ClusterState](), marked: mailbox.New[outbox.Marked](),
 	}
 	if d.once, err = d.openOnce(ctx, conn); err != nil {
@@ -144,18 +144,18 @@ func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, first bo
 	if d.once != nil {
 		d.once.updater = d.updater
 	}
-	d.sinks, err = s.newSinks(d)
+	d.sinks, err = s.newSinks(d, lead.Fences)
 	return d, err
 }
 
 // newSinks makes one for each Kafka cluster.
-func (s *Stream) newSinks(d *driver) (map[string]*sink.Sink, error) {
+func (s *Stream) newSinks(d *driver, before map[string]*outbox.Fences) (map[string]*sink.Sink, error) {
 	sinks := map[string]*sink.Sink{}
 	if s.cfg.Shadow {
 		return sinks, nil
 	}
 	for name, sc := range s.cfg.Sinks {
-		sc.Observer, sc.Transactions = observer{s.telling, name}, d.once.transactions(name)
+		sc.Observer, sc.Transactions, sc.Before = observer{s.telling, name}, d.once.transactions(name), before[name]
 		if len(s.locks) > 0 {
 			sc.Until = s.locks.until
 		}

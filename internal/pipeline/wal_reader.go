@@ -395,7 +395,7 @@ func (w *walReader) stop(ctx context.Context) error {
 	if err := w.store.Identify(ctx, w.remembered); err != nil {
 		w.log.Warn().Err(err).Msg("could not note the position of the clean stop")
 	} else if w.clean && w.stateless {
-		w.lead.noteClean(ctx)
+		w.lead.noteClean(ctx, w.fences)
 	}
 	w.conn.Close(ctx)
 	return nil

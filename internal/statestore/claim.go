@@ -110,9 +110,11 @@ func (s *Store) Unclean(ctx context.Context, c Claim) ([]Unclean, error) {
 	return found, nil
 }
 
-// Clean notes that all that this leadership published is marked, and that it publishes no more.
-func (s *Store) Clean(ctx context.Context) error {
-	_, err := s.db.Exec(ctx, sql.LeaderClean, s.cfg.Stream, s.epoch.Load())
+// Clean notes that all that this leadership published is marked, and that it publishes no more; and what
+// the next one inherits, by Kafka cluster.
+func (s *Store) Clean(ctx context.Context, fences map[string]*outbox.Fences) error {
+	text, _ := json.Marshal(fences) // texts and numbers
+	_, err := s.db.Exec(ctx, sql.LeaderClean, s.cfg.Stream, s.epoch.Load(), string(text))
 	return failure("note the clean stop of stream "+s.cfg.Stream, s.tolerate(err))
 }
 

@@ -85,6 +85,8 @@ type Leadership struct {
 	Server, PreviousServer string
 	// Known is the slot that the stream went on from; zero: none yet.
 	Known Identity
+	// Fences are what the leader before has left, by Kafka cluster, if it stopped cleanly. The claim removes them.
+	Fences map[string]*outbox.Fences
 }
 
 // Lead raises the epoch; holder is for people who look into
@@ -125,15 +127,18 @@ func (s *Store) raise(ctx context.Context, holder string, synchronousCommit *str
 	var l Leadership
 	var before, timeline int64
 	var since *time.Time
-	var point, stopped, relations string
+	var point, stopped, relations, fences string
 	row := s.db.QueryRow(ctx, sql.LeaderRaise, s.cfg.Stream, holder, synchronousCommit)
 	err := row.Scan(&l.Epoch, &before, &l.PreviousHolder, &since,
-		&l.Known.Slot, &l.Known.SystemID, &timeline, &point, &stopped, &l.Known.Publication, &relations, &l.PreviousServer, &l.Server)
+		&l.Known.Slot, &l.Known.SystemID, &timeline, &point, &stopped, &l.Known.Publication, &relations, &l.PreviousServer, &l.Server, &fences)
 	if err != nil {
 		return l, err
 	}
 	if err := json.Unmarshal([]byte(relations), &l.Known.Relations); err != nil {
 		return l, fmt.Errorf("outbox_cdc.leader.relations: %w", err)
+	}
+	if json.Unmarshal([]byte(fences), &l.Fences) != nil { // of another version: all is fenced once more
+		l.Fences = nil
 	}
 	if since != nil && before > 0 {
 		l.PreviousSince = *since

@@ -3,6 +3,7 @@ package statestore
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -398,15 +399,31 @@ func TestUncleanLeaderships(t *testing.T) {
 	want("killed", unclean(s, mine), "[{orders public.outbox exactly_once map[main:a-orders-main]}]")
 	want("another share", unclean(s, ordersClaim(2, 2)), "[]")
 	want("another table", unclean(s, Claim{Tables: []ClaimedTable{{Name: "public.other"}}}), "[]")
-	if err := s.Clean(t.Context()); err != nil {
+	if err := s.Clean(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	want("a leader that claimed nothing stopped", unclean(s, mine), "[{orders public.outbox exactly_once map[main:a-orders-main]}]")
 	claimed(s, mine)
-	if err := s.Clean(t.Context()); err != nil {
+	if err := s.Clean(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	want("stopped cleanly", unclean(s, mine), "[]")
+
+	// What a clean stop leaves is there for one leadership: the claim of the next one removes it.
+	fences := map[string]*outbox.Fences{"main": {PID: 7, Epoch: 3, Topics: map[string]outbox.FencedTopic{"a": {ID: "x", Partitions: []int32{0, 2}}}}, "other": nil}
+	claimed(s, mine)
+	if err := s.Clean(t.Context(), fences); err != nil {
+		t.Fatal(err)
+	}
+	for _, times := range []string{"at first", "nobody has claimed since"} {
+		if got := lead(t, s).Fences; !reflect.DeepEqual(got, fences) {
+			t.Errorf("%s: the next leader inherits %+v", times, got)
+		}
+	}
+	claimed(s, mine)
+	if got := lead(t, s).Fences; len(got) > 0 {
+		t.Errorf("the leader after it inherits %+v", got)
+	}
 
 	mine.Delivery, mine.IDs = "at_least_once", nil
 	claimed(s, mine)
@@ -414,7 +431,7 @@ func TestUncleanLeaderships(t *testing.T) {
 	lead(t, renamed)
 	want("under another name", unclean(renamed, mine), "[{orders public.outbox at_least_once map[]}]")
 	claimed(renamed, mine) // over the same slot
-	if err := renamed.Clean(t.Context()); err != nil {
+	if err := renamed.Clean(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	want("the other name stopped cleanly", unclean(s, mine), "[]")

@@ -32,4 +32,10 @@ func TestCleanRestartsUnderLoadMakeNoDuplicates(t *testing.T) {
 	w.settled(30 * time.Second)
 	p.stop()
 	w.judge(history.Rules{})
+	if w.kafka.Real { // the first leader fences, the others inherit
+		end, err := w.kafka.End(t.Context(), w.topic)
+		if markers := int(end) - w.kafka.Count(t, w.topic); err != nil || markers != 3 {
+			t.Errorf("%d markers in 3 partitions: %v", markers, err)
+		}
+	}
 }
