@@ -1,5 +1,6 @@
 -- How the tallies of a stream are: $1 the stream, $2 how many of the rows left are counted at most.
 SELECT t.cluster, NOT t.closed, t.unit,
-    (SELECT count(*) FROM (SELECT FROM outbox_cdc.tally_left l WHERE l.stream = t.stream AND l.cluster = t.cluster LIMIT $2) counted)
+    (SELECT count(*) FROM (SELECT FROM outbox_cdc.tally_left l WHERE l.stream = t.stream AND l.cluster = t.cluster LIMIT $2) counted),
+    t.journal
 FROM outbox_cdc.tally t WHERE t.stream = $1
 ORDER BY t.cluster

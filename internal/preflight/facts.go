@@ -262,6 +262,7 @@ type BrokerFacts struct {
 // TopicFacts are what metadata and settings tell of one topic.
 type TopicFacts struct {
 	Name       string
+	ID         string
 	Err        sarama.KError
 	Partitions int
 	Leaderless int

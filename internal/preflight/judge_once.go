@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,7 +40,7 @@ var onceChecks = []check{
 		name: "journal", once: true, judge: eachCluster(judgeJournal),
 		looks: "with `delivery: exactly_once`: the topic that names what was published. One partition, `cleanup.policy=delete`, `retention.ms=-1`, enough `retention.bytes`, no compression, " +
 			"no unclean leader election, replicas as for other topics; WRITE and READ on it",
-		levels: "FAIL: it is missing, is not as it has to be, or may not be used. WARN: one replica, or one that suffices, or its settings may not be read",
+		levels: "FAIL: it is missing, is another topic than the one that the tally knows, is not as it has to be, or may not be used. WARN: one replica, or one that suffices, or its settings may not be read",
 		why:    "after a crash the journal tells which rows were published. A record that it has lost is a row that nobody can tell from one that was not, so the stream refuses to start",
 	},
 	{
@@ -151,6 +152,10 @@ func judgeJournalTopic(j *judgment, subject string, c *ClusterFacts, topic journ
 	case t.Partitions != 1:
 		j.fail(subject, fmt.Sprintf("it has %d partitions, and must have 1", t.Partitions), "journal: {topic: …}  # another name, or delete this topic if nothing uses it")
 		return
+	case j.foreign(c):
+		j.fail(subject, "it is not the journal that the database knows, so run refuses to start: it was deleted and made again, or journal.topic or the brokers were changed",
+			"journal.topic and brokers as before; or, if the journal of before is gone, outbox-cdc journal reset --stream "+j.Stream.Name+", after which rows that are not marked yet are published once more")
+		return
 	case t.OperationsKnown && !(t.may(sarama.AclOperationWrite) && t.may(sarama.AclOperationRead)):
 		j.fail(subject, "we may not WRITE to it and READ it", c.acl("Write", "--topic "+t.Name), c.acl("Read", "--topic "+t.Name))
 		return
@@ -174,6 +179,13 @@ func judgeJournalTopic(j *judgment, subject string, c *ClusterFacts, topic journ
 	default:
 		j.ok(subject, "%s; it keeps everything for ever, up to its size", found)
 	}
+}
+
+// foreign says that the tally is of another journal than the cluster's.
+func (j *judgment) foreign(c *ClusterFacts) bool {
+	return slices.ContainsFunc(j.Tallies, func(t statestore.TallyState) bool {
+		return t.Cluster == c.Name && t.Journal != "" && t.Journal != c.Journal.ID
+	})
 }
 
 // journalFaults are the settings by which records of the journal would be lost or not be read.

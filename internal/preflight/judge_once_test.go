@@ -87,10 +87,18 @@ func TestJudgmentsOfExactlyOnce(t *testing.T) {
 		}, nil},
 		"tally not seen": {"open-tally", Skip, func(f *Facts) { f.Missing["tallies"] = "no answer within 10s" }, []string{"no answer"}},
 
-		"no journal":      {"journal", Fail, kept(func(t *TopicFacts) { t.Err = sarama.ErrUnknownTopicOrPartition }), []string{"init --kafka --stream orders", "--partitions 1", "retention.ms=-1"}},
-		"forbidden":       {"journal", Fail, kept(func(t *TopicFacts) { t.Err = sarama.ErrTopicAuthorizationFailed }), []string{"--operation Write"}},
-		"no leader":       {"journal", Fail, kept(func(t *TopicFacts) { t.Leaderless = 1 }), []string{"no leader"}},
-		"two partitions":  {"journal", Fail, kept(func(t *TopicFacts) { t.Partitions = 2 }), []string{"must have 1"}},
+		"no journal":     {"journal", Fail, kept(func(t *TopicFacts) { t.Err = sarama.ErrUnknownTopicOrPartition }), []string{"init --kafka --stream orders", "--partitions 1", "retention.ms=-1"}},
+		"forbidden":      {"journal", Fail, kept(func(t *TopicFacts) { t.Err = sarama.ErrTopicAuthorizationFailed }), []string{"--operation Write"}},
+		"no leader":      {"journal", Fail, kept(func(t *TopicFacts) { t.Leaderless = 1 }), []string{"no leader"}},
+		"two partitions": {"journal", Fail, kept(func(t *TopicFacts) { t.Partitions = 2 }), []string{"must have 1"}},
+		"another journal": {"journal", Fail, func(f *Facts) {
+			f.Kafka[0].Journal.ID = "now"
+			f.Tallies = []statestore.TallyState{{Cluster: "other", Journal: "now"}, {Cluster: "main", Journal: "before"}}
+		}, []string{"run refuses", "outbox-cdc journal reset --stream orders"}},
+		"the same journal": {"journal", OK, func(f *Facts) {
+			f.Kafka[0].Journal.ID = "now"
+			f.Tallies = []statestore.TallyState{{Cluster: "other", Journal: "before"}, {Cluster: "main", Journal: "now"}}
+		}, nil},
 		"no READ":         {"journal", Fail, kept(func(t *TopicFacts) { t.Operations = write }), []string{"--operation Read --topic __outbox-cdc-orders-journal"}},
 		"settings hidden": {"journal", Warn, kept(func(t *TopicFacts) { t.Settings = nil }), []string{"DescribeConfigs"}},
 		"compacted":       {"journal", Fail, is("cleanup.policy", "compact"), []string{"cleanup.policy=delete"}},

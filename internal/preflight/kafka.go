@@ -243,7 +243,7 @@ func (c *clusterProbe) metadata(ctx context.Context, conn *sarama.Broker) error 
 }
 
 func topicFacts(t *sarama.TopicMetadata) TopicFacts {
-	f := TopicFacts{Name: t.Name, Err: t.Err, Partitions: len(t.Partitions), Replicas: -1, InSync: -1}
+	f := TopicFacts{Name: t.Name, ID: t.Uuid.String(), Err: t.Err, Partitions: len(t.Partitions), Replicas: -1, InSync: -1}
 	f.Operations, f.OperationsKnown = t.TopicAuthorizedOperations, t.TopicAuthorizedOperations != math.MinInt32
 	for _, p := range t.Partitions {
 		if p.Leader < 0 {

@@ -219,6 +219,8 @@ type TallyState struct {
 	Head int64
 	// Left are rows that were published and are to be marked later, counted up to a bound.
 	Left int64
+	// Journal is the id of the topic that names what was published.
+	Journal string
 }
 
 // TallyStates are those of the stream's tallies, by cluster, at most so many of the rows left
