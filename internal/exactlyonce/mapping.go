@@ -15,7 +15,7 @@ type Mapping [4]byte
 
 // ErrMapping says that the mapping was changed while rows were still to be marked that had been
 // published with the earlier one: whether a row is such a row cannot be said.
-var ErrMapping = errors.New("rows were published with another mapping (topic, key, payload or created_at) and are not marked yet")
+var ErrMapping = errors.New("rows were published with another mapping (topic, key, payload, created_at, or published to or from none) and are not marked yet")
 
 // ErrTakenOut says that a table was taken out of the stream, or renamed, before all of its rows
 // were marked that had been published.
