@@ -63,8 +63,10 @@ type Slot struct {
 	// Invalidation is why the slot was invalidated (17 and later), or
 	// "conflict" (16), or empty.
 	Invalidation string
-	Confirmed    outbox.LSN // confirmed_flush_lsn
-	Restart      outbox.LSN // restart_lsn; 0 when lost
+	// KeepSize is max_slot_wal_keep_size, IdleTimeout idle_replication_slot_timeout (18 and later).
+	KeepSize, IdleTimeout string
+	Confirmed             outbox.LSN // confirmed_flush_lsn
+	Restart               outbox.LSN // restart_lsn; 0 when lost
 }
 
 // Lost says that the server has invalidated the slot: it can only be dropped.
@@ -295,6 +297,7 @@ func (in *inspection) slot(name string) {
 		Failover: values["failover"] == "true", Synced: values["synced"] == "true",
 		Active: values["active"] == "true", ActivePID: values["active_pid"],
 		WALStatus: values["wal_status"], Invalidation: invalidation,
+		KeepSize: values["max_slot_wal_keep_size"], IdleTimeout: values["idle_replication_slot_timeout"],
 		Confirmed: in.lsn(values["confirmed_flush_lsn"]), Restart: in.lsn(values["restart_lsn"]),
 	}
 }

@@ -197,11 +197,7 @@ func unusable(s *State, remembered Identity) string {
 	slot := &s.Slot
 	switch {
 	case slot.Lost():
-		reason := slot.Invalidation
-		if reason == "" {
-			reason = "its WAL exceeded max_slot_wal_keep_size"
-		}
-		return "is lost: " + reason
+		return "is lost: " + lostText(slot.Invalidation, slot.KeepSize, slot.IdleTimeout)
 	case slot.Confirmed == 0:
 		return "was never completed"
 	case slot.Confirmed > s.Insert:
@@ -210,6 +206,20 @@ func unusable(s *State, remembered Identity) string {
 		return fmt.Sprintf("is on another database cluster (system identifier %s, before %s)", s.SystemID, remembered.SystemID)
 	}
 	return foreignTimeline(s, remembered)
+}
+
+// lostText is why the server has invalidated a slot, with the limit that did it, as it is now. Before
+// version 17 the server does not say.
+func lostText(invalidation, keepSize, idleTimeout string) string {
+	switch invalidation {
+	case "":
+		return "its WAL exceeded max_slot_wal_keep_size (" + keepSize + ")"
+	case "wal_removed":
+		return "wal_removed: its WAL exceeded max_slot_wal_keep_size (" + keepSize + ")"
+	case "idle_timeout":
+		return "idle_timeout: nobody read from it for idle_replication_slot_timeout (" + idleTimeout + ")"
+	}
+	return invalidation
 }
 
 // foreignTimeline finds a slot whose confirmed position was reached on a part

@@ -358,7 +358,7 @@ func TestJudge(t *testing.T) {
 		"new slot":          {spoil: func(_ *State, k *outbox.Identity) { *k = outbox.Identity{} }, cause: "slot", reason: "is new"},
 		"another slot name": {spoil: func(_ *State, k *outbox.Identity) { k.Slot = "before" }, cause: "slot", reason: "is new"},
 		"lost":              {spoil: func(s *State, _ *outbox.Identity) { s.Slot.WALStatus = "lost" }, cause: "slot", reason: "max_slot_wal_keep_size", slot: Remake},
-		"invalidated":       {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Invalidation = "idle_timeout" }, cause: "slot", reason: "idle_timeout", slot: Remake},
+		"invalidated":       {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Invalidation, s.Slot.IdleTimeout = "idle_timeout", "1d" }, cause: "slot", reason: "idle_timeout: nobody read from it for idle_replication_slot_timeout (1d)", slot: Remake},
 		"half made":         {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Confirmed = 0 }, cause: "slot", reason: "never completed", slot: Remake},
 		"future":            {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Confirmed = 1001 }, cause: "slot", reason: "beyond the end of the WAL", slot: Remake},
 		"at the end":        {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Confirmed = 1000 }},

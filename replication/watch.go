@@ -136,6 +136,7 @@ type Retained struct {
 	// -1: no limit is set, or it is lost.
 	Safe   int64
 	Active bool
+	Lost   string // why the server has invalidated it
 }
 
 // Exists says whether there is such a slot.
@@ -192,6 +193,9 @@ func parseRetained(row []string) (r Retained, err error) {
 		}
 	}
 	r.Status, r.Active = row[3], row[5] == "true"
+	if r.Status == "lost" {
+		r.Lost = lostText(row[10], row[11], row[12])
+	}
 	r.Safe, err = strconv.ParseInt(row[4], 10, 64)
 	return r, err
 }

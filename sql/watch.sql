@@ -1,5 +1,5 @@
--- What a leader looks at every few seconds. How much WAL slot $1 holds back, and how
--- much room is left. What publicationMark is made of, of publication $2: a table that is
+-- What a leader looks at every few seconds. How much WAL slot $1 holds back, how
+-- much room is left, and, where it is lost, by which limit. What publicationMark is made of, of publication $2: a table that is
 -- excluded from all tables (EXCEPT, from 19 on) has a '!'. Which relation
 -- each of some tables' names stands for now, 0 for none and for an unlogged one: a swap by rename, a new schema of
 -- the same name and a table that was created again change it. $3 are the tables, a JSON
@@ -12,7 +12,8 @@ SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_curre
     coalesce((SELECT string_agg(CASE WHEN c.relpersistence = 'p' THEN c.oid ELSE 0 END::text, ' ' ORDER BY w.place)
         FROM jsonb_array_elements($3::jsonb) WITH ORDINALITY w(t, place)
         LEFT JOIN pg_namespace n ON n.nspname = w.t->>0
-        LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.t->>1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f')), '')
+        LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.t->>1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f')), ''),
+    coalesce(to_jsonb(s)->>'invalidation_reason', ''), current_setting('max_slot_wal_keep_size'), coalesce(current_setting('idle_replication_slot_timeout', true), '')
 FROM (SELECT 1) one
 LEFT JOIN pg_replication_slots s ON s.slot_name = $1
 LEFT JOIN pg_publication p ON p.pubname = $2

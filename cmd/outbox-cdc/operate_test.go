@@ -163,7 +163,7 @@ func TestSlots(t *testing.T) {
 	db.Exec(t, "SELECT pg_create_physical_replication_slot('backup', true)")
 	db.Exec(t, "SELECT pg_logical_emit_message(false, 'x', repeat('x', 2000000))")
 	out, _ := command(t, 0, "slots", "-c", c)
-	mustHave(t, out, ": 3 slots", "stream orders", "orphan", "other", "outbox_cdc_old is an orphan", "outbox-cdc slots drop outbox_cdc_old")
+	mustHave(t, out, ": 3 slots; no limit to what they hold back (max_slot_wal_keep_size); wal_level is logical\n", "stream orders", "orphan", "other", "outbox_cdc_old is an orphan", "outbox-cdc slots drop outbox_cdc_old")
 	servers := decoded[struct{ Servers []slotServer }](t, "slots", "-c", c).Servers
 	found := map[string]slots.Slot{}
 	for _, s := range servers[0].Slots {

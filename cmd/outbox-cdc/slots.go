@@ -71,6 +71,10 @@ type slotsReport struct {
 type slotServer struct {
 	// Server is its host:port.
 	Server string `json:"server"`
+	// Decoding is whether the server can decode its WAL: the level that is in force, and why.
+	Decoding string `json:"decoding"`
+	// KeepSize is `max_slot_wal_keep_size`, what a slot may hold back; -1: any amount.
+	KeepSize string `json:"max_slot_wal_keep_size"`
 	// Slots are its replication slots.
 	Slots []slots.Slot `json:"slots"`
 
@@ -148,6 +152,16 @@ func (v *slotServer) ask(ctx context.Context, conn *pgx.Conn, s *config.Stream) 
 		if err != nil {
 			return nil, err
 		}
+		if err := postgres.On(conn).QueryRow(ctx, `SELECT current_setting('max_slot_wal_keep_size')`).Scan(&v.KeepSize); err != nil {
+			return nil, err
+		}
+		state, err := replication.InspectServer(ctx, conn.PgConn())
+		if err != nil {
+			return nil, err
+		}
+		if v.Decoding, _ = state.Undecodable(); v.Decoding == "" {
+			v.Decoding = state.Decoding()
+		}
 		v.Slots = append([]slots.Slot{}, list...)
 	}
 	ours := slots.Stream{Name: s.Name, Slot: s.Slot, Database: s.Postgres.Database, Configured: true}
@@ -167,7 +181,11 @@ func (v *slotServer) ask(ctx context.Context, conn *pgx.Conn, s *config.Stream) 
 }
 
 func printSlots(out io.Writer, v *slotServer) error {
-	fmt.Fprintf(out, "server %s: %s\n", v.Server, plural(len(v.Slots), "slot"))
+	limit := "max_slot_wal_keep_size is " + v.KeepSize
+	if v.KeepSize == "-1" {
+		limit = "no limit to what they hold back (max_slot_wal_keep_size)"
+	}
+	fmt.Fprintf(out, "server %s: %s; %s; %s\n", v.Server, plural(len(v.Slots), "slot"), limit, v.Decoding)
 	if len(v.Slots) == 0 {
 		return nil
 	}

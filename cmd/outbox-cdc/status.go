@@ -286,7 +286,7 @@ func printSlot(line func(string, string, ...any), s *status.Slot, now time.Time)
 	}
 	words := []string{s.Name, cmp.Or(s.WALStatus, "-"), map[bool]string{true: "active", false: "not active"}[s.Active]}
 	line("slot", "%s%s", strings.Join(words, ", "), age(s.At, now))
-	line("WAL", "holds back %s of %s (wal_budget); %s", status.Bytes(s.Retained), status.Bytes(s.Budget), serverLimit(s))
+	line("WAL", "holds back %s", s.WALText())
 	if s.HeldBy != "" {
 		line("held by", "%s", s.HeldBy)
 	}
@@ -300,17 +300,6 @@ func printSlot(line func(string, string, ...any), s *status.Slot, now time.Time)
 		lag += fmt.Sprintf(", %.1f s", *s.LagSeconds)
 	}
 	line("lag", "%s", lag)
-}
-
-// serverLimit says what the server allows the slot. Of a lost one it does not tell its limit.
-func serverLimit(s *status.Slot) string {
-	switch {
-	case s.WALStatus == "lost":
-		return "the server gave it up"
-	case s.Safe == nil:
-		return "the server has no limit (max_slot_wal_keep_size)"
-	}
-	return "the server allows " + room(s.Safe) + " more"
 }
 
 func tableText(t *status.Table, now time.Time) string {

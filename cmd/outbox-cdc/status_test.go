@@ -194,11 +194,3 @@ func TestALostSlotHasNothingLeft(t *testing.T) {
 		}
 	}
 }
-
-func TestALostSlotHadALimit(t *testing.T) {
-	for state, want := range map[string]string{"lost": "the server gave it up", "reserved": "the server has no limit (max_slot_wal_keep_size)"} {
-		if got := serverLimit(&status.Slot{WALStatus: state}); got != want {
-			t.Errorf("a slot that is %s: %q, want %q", state, got, want)
-		}
-	}
-}

@@ -71,7 +71,7 @@ func predict(slot *Slot, growth float64) *Loss {
 		return nil
 	}
 	var loss *Loss
-	if slot.Budget > 0 && !slot.Unbounded && slot.HeldBy == "" { // else moving on would not help
+	if slot.Budget > 0 && !slot.Unbounded && slot.HeldBy == "" && slot.StalledBy == "" { // else moving on would not help
 		left := max(0, float64(slot.Budget)-float64(slot.Retained))
 		loss = &Loss{Seconds: left / growth, By: LossByBudget}
 	}
@@ -79,6 +79,32 @@ func predict(slot *Slot, growth float64) *Loss {
 		loss = &Loss{Seconds: float64(*slot.Safe) / growth, By: LossByServer}
 	}
 	return loss
+}
+
+// Bound is the nearer of wal_budget and what the server keeps for the slot, 0 where there is neither, and which of them it is.
+func (s *Slot) Bound() (limit uint64, by string) {
+	if s.Safe == nil {
+		return s.Budget, LossByBudget
+	}
+	if kept := s.Retained + uint64(max(0, *s.Safe)); s.Budget == 0 || kept < s.Budget { // #nosec G115 -- not negative
+		return kept, LossByServer
+	}
+	return s.Budget, LossByBudget
+}
+
+// WALText says how much WAL the slot holds back of its nearer bound, and what the other one is.
+func (s *Slot) WALText() string {
+	limit, by := s.Bound()
+	held := Bytes(s.Retained) + " of " + Bytes(limit)
+	switch {
+	case s.Lost != "":
+		return Bytes(s.Retained) + ": the server gave it up, " + s.Lost
+	case by == LossByServer:
+		return held + " (max_slot_wal_keep_size, the server's limit); wal_budget is " + Bytes(s.Budget)
+	case s.Safe == nil:
+		return held + " (wal_budget); the server has no limit (max_slot_wal_keep_size)"
+	}
+	return held + " (wal_budget); the server allows " + Bytes(uint64(*s.Safe)) + " more" // #nosec G115 -- the budget is nearer
 }
 
 // Text says it to people.

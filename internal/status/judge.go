@@ -131,21 +131,36 @@ func (j *judgment) slot() {
 	if slot == nil || j.s.Unreachable { // else it is old
 		return
 	}
+	still := "Nothing is lost: the stream then reads its rows from the table." // whatever becomes of the slot
+	if slot.Unbounded {
+		still = "The tables keep no state: what was not published yet is lost with the slot."
+	}
 	switch loss := slot.Loss; {
 	case slot.WALStatus == "lost":
 		j.add(Finding{
-			Level: Bad, Short: "slot lost", Text: "The server has dropped what slot " + slot.Name + " needs.", Alert: "OutboxSlotLost",
-			Hint: "Nothing is lost: the stream re-creates the slot and reads its rows from the table. Raise max_slot_wal_keep_size if it comes again.",
+			Level: Bad, Short: "slot lost", Text: "The server has dropped what slot " + slot.Name + " needs: " + slot.Lost, Alert: "OutboxSlotLost",
+			Hint: "Raise that limit if it comes again. " + still,
 		})
 	case loss != nil && loss.By == LossByServer && loss.Seconds < UrgentLoss:
 		j.add(Finding{
 			Level: Bad, Short: "slot ends soon", Text: "Slot " + slot.Name + " is " + loss.Text() + ".", Alert: "OutboxSlotEndsSoon",
-			Hint: "Raise max_slot_wal_keep_size, or fix what holds the stream up. Nothing is lost either way: rows are then read from the table.",
+			Hint: "Raise max_slot_wal_keep_size, or fix what holds the stream up. " + still,
 		})
 	case loss != nil && loss.Seconds < UrgentLoss:
 		j.add(Finding{
 			Level: Warn, Short: "WAL budget used up soon", Text: "Slot " + slot.Name + " is " + loss.Text() + ".", Alert: "OutboxSlotEndsSoon",
 			Hint: "Fix what holds the stream up, or raise wal_budget where the primary's disk has room.",
+		})
+	}
+	if slot.StalledBy != "" {
+		then := "; near wal_budget they are read from the table."
+		if slot.Unbounded {
+			then = ", which wal_budget does not bound."
+		}
+		j.add(Finding{
+			Level: Bad, Short: "held up by the server", Text: "The server sends nothing from slot " + slot.Name + " since " + slot.StalledSince.Format(time.RFC3339) + ": " + slot.StalledBy,
+			Alert: "OutboxNoProgress", Blocks: j.s.Mode == ModeStream,
+			Hint: "Start the standby, or take it out of synchronized_standby_slots and reload; outbox-cdc check names it. Until then rows wait in the WAL" + then,
 		})
 	}
 	if slot.HeldBy != "" {

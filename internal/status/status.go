@@ -119,6 +119,8 @@ type Slot struct {
 	Active bool `json:"active"`
 	// WALStatus is `reserved`, `extended`, `unreserved` or `lost`, as in `pg_replication_slots`.
 	WALStatus string `json:"wal_status,omitempty"`
+	// Lost is why the server has invalidated the slot, with the limit that did it. Missing: it has not.
+	Lost string `json:"lost_because,omitempty"`
 	// Retained is the WAL that it holds back.
 	Retained uint64 `json:"retained_wal_bytes"`
 	// Budget is the `wal_budget` of the configuration.
@@ -131,6 +133,11 @@ type Slot struct {
 	// HeldBy is the open transaction that has the slot hold back most of `wal_budget`, which no sweep
 	// frees. Missing: none does.
 	HeldBy string `json:"held_by,omitempty"`
+	// StalledBy is what the server says, again and again, of why it sends nothing from the slot, such as
+	// that a standby of `synchronized_standby_slots` is away. Missing: it sends.
+	StalledBy string `json:"stalled_by,omitempty"`
+	// StalledSince is when it said so first.
+	StalledSince time.Time `json:"stalled_since,omitzero"`
 	// Unbounded: the tables keep no state, so that the budget does not end the slot.
 	Unbounded bool `json:"-"`
 	// Lag is the WAL between the server's end and the confirmed position.

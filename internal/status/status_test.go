@@ -29,7 +29,8 @@ func TestPredict(t *testing.T) {
 	} {
 		slot := &Slot{Retained: c.retained, Budget: c.budget}
 		if c.safe < 0 && (predict(&Slot{Retained: c.retained, Budget: c.budget, Unbounded: true}, c.growth) != nil ||
-			predict(&Slot{Retained: c.retained, Budget: c.budget, HeldBy: "process 7"}, c.growth) != nil) {
+			predict(&Slot{Retained: c.retained, Budget: c.budget, HeldBy: "process 7"}, c.growth) != nil ||
+			predict(&Slot{Retained: c.retained, Budget: c.budget, StalledBy: "no such slot"}, c.growth) != nil) {
 			t.Errorf("%s: the budget ends a slot that it does not bound", name)
 		}
 		if c.safe >= 0 {
@@ -55,6 +56,21 @@ func TestLossInWords(t *testing.T) {
 	} {
 		if got := c.loss.Text(); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// The WAL is told against what ends the slot first.
+func TestWALText(t *testing.T) {
+	few, many := int64(8<<20), int64(16<<30)
+	for want, slot := range map[string]*Slot{
+		"8 MiB of 8 GiB (wal_budget); the server has no limit (max_slot_wal_keep_size)":     {Retained: 8 << 20, Budget: 8 << 30},
+		"8 MiB of 8 GiB (wal_budget); the server allows 16 GiB more":                        {Retained: 8 << 20, Budget: 8 << 30, Safe: &many},
+		"8 MiB of 16 MiB (max_slot_wal_keep_size, the server's limit); wal_budget is 8 GiB": {Retained: 8 << 20, Budget: 8 << 30, Safe: &few},
+		"0 B: the server gave it up, its WAL exceeded max_slot_wal_keep_size (96MB)":        {WALStatus: "lost", Budget: 8 << 30, Lost: "its WAL exceeded max_slot_wal_keep_size (96MB)"},
+	} {
+		if got := slot.WALText(); got != want {
+			t.Errorf("%s, want %s", got, want)
 		}
 	}
 }

@@ -147,7 +147,7 @@ func sample(ctx context.Context, cfg Config, s *status.Stream, first replication
 // SlotOf is what the server says of a slot.
 func SlotOf(name string, r replication.Retained, budget uint64, unbounded bool) *status.Slot {
 	s := &status.Slot{
-		At: time.Now().UTC(), Name: name, Exists: r.Exists(), Active: r.Active, WALStatus: r.Status,
+		At: time.Now().UTC(), Name: name, Exists: r.Exists(), Active: r.Active, WALStatus: r.Status, Lost: r.Lost,
 		Retained: r.Bytes(), Budget: budget, Unbounded: unbounded, Lag: r.Lag(),
 	}
 	if r.Safe >= 0 {

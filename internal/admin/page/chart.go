@@ -13,13 +13,13 @@ import (
 
 // This file draws a bar, and how the last hour went, as numbers for SVG.
 
-// bar is the WAL that a slot holds back, against its bounds, on a line of 1000.
+// bar is the WAL that a slot holds back, against the nearer of its bounds, on a line of 1000.
 type bar struct {
-	Used, Budget, Limit int // Limit 0: the server has none
-	Level               string
-	Text                string
-	End                 string // when it is at an end
-	Soon                bool   // that is near
+	Used  int
+	Level string
+	Text  string
+	End   string // when it is at an end
+	Soon  bool   // that is near
 }
 
 const barWidth = 1000
@@ -32,29 +32,13 @@ func barOf(s *status.Slot) *bar {
 	if s == nil || s.Budget == 0 && s.Safe == nil {
 		return nil
 	}
-	text := status.Bytes(s.Retained) + " of WAL held back"
-	if s.Budget > 0 {
-		text += ", budget " + status.Bytes(s.Budget)
-	}
-	limit := uint64(0)
-	if s.Safe == nil {
-		text += ", the server sets no limit"
-	} else {
-		left := uint64(max(0, *s.Safe))
-		limit = s.Retained + left
-		text += ", the server allows " + status.Bytes(left) + " more"
-	}
-	scale := float64(max(s.Retained, s.Budget, limit, 1))
-	at := func(n uint64) int { return int(math.Round(float64(n) / scale * barWidth)) }
-	b := &bar{Used: at(s.Retained), Budget: at(s.Budget), Limit: at(limit), Level: "good", Text: text, End: "At this rate no limit is reached within two days."}
+	limit, _ := s.Bound()
+	share := min(1, float64(s.Retained)/float64(max(limit, 1)))
+	b := &bar{Used: int(math.Round(share * barWidth)), Level: "good", Text: "WAL held back: " + s.WALText(), End: "At this rate no limit is reached within two days."}
 	if s.Loss != nil && s.Loss.Seconds < toldLoss {
 		b.End, b.Soon = "It is "+s.Loss.Text()+".", s.Loss.Seconds < status.UrgentLoss
 	}
-	first := s.Budget
-	if limit > 0 && (first == 0 || limit < first) {
-		first = limit
-	}
-	switch share := float64(s.Retained) / float64(max(first, 1)); {
+	switch {
 	case share >= 0.9:
 		b.Level = "bad"
 	case share >= 0.5:

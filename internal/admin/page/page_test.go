@@ -111,7 +111,7 @@ func TestStreamsAreShown(t *testing.T) {
 	for path, want := range map[string][]string{
 		"/": {
 			"Delivered exactly once", "Tally of cluster main: open, as always", "7 units of published rows", "99 transactions committed, 1 aborted, the last at 2030",
-			"Action needed", "Kafka cluster main cannot be used", "Nothing is lost", "6 GiB of WAL held back, budget 8 GiB", "10 GiB more",
+			"Action needed", "Kafka cluster main cannot be used", "Nothing is lost", "WAL held back: 6 GiB of 8 GiB (wal_budget)", "10 GiB more",
 			"at the WAL budget in about 33 min", "4,321", "1,000 rows/s", "1,234 pending", "<polyline", `aria-label="Rows published in the last hour: at most 99 rows/s"`,
 		},
 		"/streams/orders": {"What happened", "other refuses to fence former leaders", "0/3", "cdc@db:5432/orders", "name: orders", "and 200 more", `<time datetime="2030-01-01T12:00:00Z"`, "Times"},
@@ -185,18 +185,18 @@ func TestWhatIsNotKnownYet(t *testing.T) {
 
 func TestBar(t *testing.T) {
 	for name, c := range map[string]struct {
-		slot                *status.Slot
-		used, budget, limit int
-		level               string
+		slot  *status.Slot
+		used  int
+		level string
 	}{
-		"budget only":    {&status.Slot{Retained: 1, Budget: 10}, 100, 1000, 0, "good"},
-		"over":           {&status.Slot{Retained: 20, Budget: 10}, 1000, 500, 0, "bad"},
-		"server first":   {&status.Slot{Retained: 5, Budget: 10, Safe: ptr(int64(1))}, 500, 1000, 600, "warn"},
-		"server later":   {&status.Slot{Retained: 4, Budget: 10, Safe: ptr(int64(16))}, 200, 500, 1000, "good"},
-		"safe is passed": {&status.Slot{Retained: 5, Budget: 10, Safe: ptr(int64(-3))}, 500, 1000, 500, "bad"},
+		"budget only":    {&status.Slot{Retained: 1, Budget: 10}, 100, "good"},
+		"over":           {&status.Slot{Retained: 20, Budget: 10}, 1000, "bad"},
+		"server first":   {&status.Slot{Retained: 5, Budget: 10, Safe: ptr(int64(1))}, 833, "warn"},
+		"server later":   {&status.Slot{Retained: 4, Budget: 10, Safe: ptr(int64(16))}, 400, "good"},
+		"safe is passed": {&status.Slot{Retained: 5, Budget: 10, Safe: ptr(int64(-3))}, 1000, "bad"},
 	} {
 		b := barOf(c.slot)
-		if b == nil || b.Used != c.used || b.Budget != c.budget || b.Limit != c.limit || b.Level != c.level {
+		if b == nil || b.Used != c.used || b.Level != c.level {
 			t.Errorf("%s: %+v", name, b)
 		}
 	}
