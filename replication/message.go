@@ -37,8 +37,8 @@ type Message struct {
 	WALEnd outbox.LSN
 	// ReplyRequested: answer with SendStatus at once.
 	ReplyRequested bool
-	// Warning is the text of a Notice, Code its SQLSTATE.
-	Warning, Code string
+	// Warning is the text of a Notice, Code its SQLSTATE, Hint what the server proposes.
+	Warning, Code, Hint string
 }
 
 // xlogHeader is the length of what comes before the plugin's frame, bytes.
@@ -69,7 +69,7 @@ func (m *Message) readNotice(body []byte) error {
 	if err := n.Decode(body); err != nil {
 		return fmt.Errorf("%w: a notice that cannot be read: %w", ErrProtocol, err)
 	}
-	m.Kind, m.Warning, m.Code = Notice, n.Message, n.Code
+	m.Kind, m.Warning, m.Code, m.Hint = Notice, n.Message, n.Code, n.Hint
 	if n.Detail != "" {
 		m.Warning += ": " + n.Detail
 	}

@@ -79,6 +79,7 @@
 //	learned         what connections taught, for the next
 //	telling         what fails is told
 //	status_tracker  what status is told from
+//	stall           warnings of the server that go on
 //	recent          what happened lately
 //	store           writes of parks and the lead do not overlap
 //	config          what one stream is

@@ -35,6 +35,7 @@ type maintenance struct {
 	oneShot   *oneShotSweep
 	stateless bool // the tables keep no state
 	budget    walBudget
+	stalled   bool // it was told that the server holds the stream back
 	// sweeping: the whole stream is parked.
 	sweeping atomic.Bool
 	// usableAgain is until when it is not asked whether refused tables can be read; see usable.

@@ -21,6 +21,7 @@ type statusTracker struct {
 	mu       sync.Mutex
 	leader   *status.Leader // nil: not known
 	slot     *status.Slot
+	stall    stall
 	forecast status.Forecast
 	tables   map[string]status.Table
 	parks    status.Parks
@@ -72,7 +73,7 @@ func (b *statusTracker) reset() {
 	r.parks, r.rates, r.positions, r.insertAt = nil, status.Rates{}, nil, time.Time{}
 	r.before, r.sampled = counts{}, counts{}
 	b.leader, b.slot, b.parks, b.reason = nil, nil, status.Parks{}, ""
-	b.forecast, b.limit = status.Forecast{}, nil
+	b.forecast, b.limit, b.stall = status.Forecast{}, nil, stall{}
 	clear(b.tables)
 	clear(b.kafka)
 	clear(b.tallies)
@@ -149,6 +150,7 @@ func (b *statusTracker) retained(name string, budget uint64, unbounded bool, r r
 	defer b.mu.Unlock()
 	slot := survey.SlotOf(name, r, budget, unbounded)
 	slot.LagSeconds, slot.HeldBy = new(waiting.Seconds()), holder
+	slot.StalledBy, slot.StalledSince = b.stall.told(now)
 	b.forecast.Tell(now, slot)
 	recent := &b.recent
 	if passed := now.Sub(recent.insertAt).Seconds(); !recent.insertAt.IsZero() && passed > 0 && r.Insert >= recent.insert {
@@ -245,4 +247,21 @@ func (r *rate) mean(now time.Time) float64 {
 		}
 	}
 	return float64(sum) / max(1, min(rateSeconds, now.Sub(r.began).Seconds()))
+}
+
+// warned takes a warning of the server about the slot.
+func (b *statusTracker) warned(text string, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	text = bounded(text)
+	b.stall.warned(text, now)
+	b.recent.recordError(now, "the slot, as the server warns", text, "")
+}
+
+// stalledBy is what the server says while it holds the stream back; empty: it does not.
+func (b *statusTracker) stalledBy(now time.Time) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	text, _ := b.stall.told(now)
+	return text
 }

@@ -67,6 +67,7 @@ func (u *unconfirmed) waits(r replication.Retained, now time.Time, usual time.Du
 // keepBudget names who has the slot hold back WAL, and gives the slot up where nothing else
 // keeps the budget: the table has the rows. It returns the holder.
 func (m *maintenance) keepBudget(ctx context.Context, r replication.Retained) string {
+	stalledBy := m.tellStall(time.Now())
 	holder, err := replication.HolderOf(ctx, postgres.On(m.pool), r, m.cfg.Core.WALBudget)
 	m.retried(ctx, err, retainedEvery, "could not look at the slot and its publication")
 	held := fmt.Sprintf("%s of %s (wal_budget)", status.Bytes(r.Bytes()), status.Bytes(m.cfg.Core.WALBudget))
@@ -81,11 +82,30 @@ func (m *maintenance) keepBudget(ctx context.Context, r replication.Retained) st
 	}
 	m.budget.times = 0
 	reason := "slot " + m.cfg.Replication.Slot + " holds back " + held
-	if holder.Exists() {
+	switch {
+	case holder.Exists():
 		reason += " because of " + holder.Lasting().String()
+	case stalledBy != "":
+		reason += " because the server waits: " + stalledBy
 	}
 	if m.wal.giveUp(reason) {
 		m.log.Warn().Str("slot", m.cfg.Replication.Slot).Str("reason", reason).Msg("gave the slot up, so that the WAL budget is kept: rows are swept until it can be made again")
 	}
 	return holder.Text()
+}
+
+// tellStall tells once that the server holds the stream back, and once that it does no more.
+func (m *maintenance) tellStall(now time.Time) (stalledBy string) {
+	stalledBy = m.tracker.stalledBy(now)
+	if (stalledBy != "") == m.stalled {
+		return stalledBy
+	}
+	if m.stalled = !m.stalled; m.stalled {
+		m.tracker.recordEvent("slot", "the server holds the stream back: "+stalledBy)
+		return stalledBy
+	}
+	const message = "the server sends from the slot again"
+	m.tracker.recordEvent("slot", message)
+	m.log.Info().Str("slot", m.cfg.Replication.Slot).Msg(message)
+	return ""
 }

@@ -40,6 +40,35 @@ func TestTheSlotIsGivenUp(t *testing.T) {
 	}
 }
 
+// Warnings that come again and again are a stall, with what was said last and since when; a single one, or two
+// far apart, are none.
+func TestTheServerHoldsTheStreamBack(t *testing.T) {
+	t.Parallel()
+	began := time.Unix(1000, 0)
+	for name, c := range map[string]struct {
+		warned []int // seconds
+		asked  int
+		since  int // 0: no stall
+	}{
+		"nothing":            {nil, 5, 0},
+		"once":               {[]int{1}, 2, 0},
+		"a standby restarts": {[]int{1, 2, 3}, 9, 0},
+		"it lasts":           {[]int{1, 2, 3, 4, 5, 6}, 7, 1},
+		"it was silent":      {[]int{1, 30, 31, 36}, 40, 30},
+		"far apart":          {[]int{1, 30, 60}, 61, 0},
+		"over":               {[]int{1, 2, 3, 4, 5, 6}, 17, 0},
+	} {
+		var s stall
+		for _, at := range c.warned {
+			s.warned("no such slot", began.Add(time.Duration(at)*time.Second))
+		}
+		text, since := s.told(began.Add(time.Duration(c.asked) * time.Second))
+		if (text != "") != (c.since != 0) || text != "" && !since.Equal(began.Add(time.Duration(c.since)*time.Second)) {
+			t.Errorf("%s: %q since %v", name, text, since)
+		}
+	}
+}
+
 // The lag in time counts where the position stays behind, with nothing in memory; not in an idle stream.
 func TestWhatIsNotConfirmedWaits(t *testing.T) {
 	t.Parallel()

@@ -269,8 +269,8 @@ func (w *walReader) read(ctx context.Context) error {
 		case replication.Keepalive:
 			b.walEnd = m.WALEnd
 		case replication.Notice:
-			w.log.Warn().Str("sqlstate", m.Code).Str("notice", m.Warning).Msg("the server warns about the slot")
-			w.tracker.recordError("the slot, as the server warns", m.Warning, "")
+			w.log.Warn().Str("sqlstate", m.Code).Str("notice", m.Warning).Str("hint", m.Hint).Msg("the server warns about the slot")
+			w.tracker.warned(m.Warning, time.Now())
 			if err := w.lookAtPublication(ctx); err != nil {
 				return err
 			}

@@ -2,6 +2,8 @@ package integration
 
 import (
 	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,7 +29,7 @@ func TestTheServerGivesUpTheSlotInUse(t *testing.T) {
 	p.Await(20*time.Second, "the Kafka cluster cannot be used")
 	harness.Eventually(t, 60*time.Second, func() error {
 		w.pressure(8)
-		if p.logged("parked", "is lost") == 0 {
+		if p.logged("parked", "is lost", "max_slot_wal_keep_size (1MB)") == 0 {
 			return fmt.Errorf("the slot is not lost")
 		}
 		return nil
@@ -82,6 +84,47 @@ func TestAnIdleSlotTimesOut(t *testing.T) {
 	p.Await(20*time.Second, "handed back to the stream", "stream")
 	load.wrote(100, 30*time.Second)
 	load.stop()
+	w.settled(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+}
+
+// The server waits for a standby that is away, or whose slot is gone: it is told as the server says it in /readyz,
+// the status and the log, for as long as it lasts.
+func TestTheServerWaitsForAStandby(t *testing.T) {
+	t.Parallel() // it mostly waits
+	atLeast(t, 17)
+	db := harness.PrivatePostgres(t, localpg.Options{})
+	w := newWorld(t, surroundings{db: db})
+	w.stream["failover_slot"] = true
+	w.stream["heartbeat_interval"] = "1s"
+	w.dropSlot() // init made it without
+	w.serve()
+	p := w.run()
+	p.Await(30*time.Second, "handed back to the stream", "stream")
+	for _, statement := range []string{
+		`SELECT pg_create_physical_replication_slot('away', true)`,
+		`ALTER SYSTEM SET synchronized_standby_slots = 'away'`, `SELECT pg_reload_conf()`,
+	} {
+		db.Exec(t, statement)
+	}
+	waits := func(text string) {
+		w.insertNow(w.topic, "k", 1, 10)
+		p.readyz(http.StatusServiceUnavailable, text)
+		p.shows("/api/v1/status", `"stalled_by"`, text, "held up by the server")
+	}
+	waits("active_pid")
+	db.Exec(t, `SELECT pg_drop_replication_slot('away')`)
+	waits("does not exist")
+	out, _ := w.command("check", "--config", w.file())
+	if !strings.Contains(out, "synchronized_standby_slots names away, and there is no such physical slot") {
+		t.Errorf("check: %s", out)
+	}
+	db.Exec(t, `ALTER SYSTEM RESET synchronized_standby_slots`)
+	db.Exec(t, `SELECT pg_reload_conf()`)
+	w.recovered()
+	p.Await(30*time.Second, "the server sends from the slot again")
+	p.readyz(http.StatusOK, "")
 	w.settled(30 * time.Second)
 	p.stop()
 	w.judge(history.Rules{})
