@@ -64,6 +64,9 @@ func (w *world) carry(all ...string) {
 	w.t.Helper()
 	server := &harness.DB{DSN: w.db.Server.DSN("postgres")} // whose sessions do not have them
 	for _, s := range all {
+		if !server.Accepts(w.t, s) {
+			continue
+		}
 		server.Exec(w.t, "ALTER DATABASE "+w.db.Name+" SET "+s)
 	}
 }

@@ -160,6 +160,12 @@ func copyFolder(t testing.TB, from, to string) {
 	}
 }
 
+// Accepts says whether the server takes a setting, as in SET: from version 19 on string literals are standard ones.
+func (db *DB) Accepts(t testing.TB, setting string) bool {
+	t.Helper()
+	return db.Major(t) < 19 || setting != "standard_conforming_strings = off" && setting != "escape_string_warning = off"
+}
+
 // Major is the version that tests run on.
 func (db *DB) Major(t testing.TB) int {
 	t.Helper()
