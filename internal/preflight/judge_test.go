@@ -170,6 +170,7 @@ func TestJudgments(t *testing.T) {
 			f.Paused = []outbox.Park{{Scope: outbox.Scope{Kind: outbox.ScopeTable, Table: "public.old"}}}
 		}, []string{"outbox-cdc resume --stream orders --table public.old"}},
 		"first slot": {"wal-level", OK, func(f *Facts) { f.State.WALLevel, f.State.EffectiveLevel = "replica", "replica" }, []string{"the first logical slot raises effective_wal_level", "without a restart"}},
+		"forbidden":  {"wal-level", Fail, func(f *Facts) { f.State.WALLevel, f.State.EffectiveLevel = "minimal", "minimal" }, []string{"wal_level is minimal", "ALTER SYSTEM SET wal_level = 'logical'"}},
 		"raised":     {"wal-level", OK, func(f *Facts) { f.State.WALLevel, f.State.EffectiveLevel = "replica", "logical" }, []string{"effective_wal_level is logical while there is a logical slot"}},
 		"wal_level":  {"wal-level", Fail, func(f *Facts) { f.State.WALLevel = "replica" }, []string{"ALTER SYSTEM SET wal_level = 'logical';", "restart"}},
 		"slots full": {"replication-slots", Fail, func(f *Facts) {

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -247,12 +248,13 @@ func (w *world) takeSlot() *pgconn.PgConn {
 	return conn
 }
 
-// wal_level is replica on a server that raises the level with the first slot: it streams, without
-// a restart, also when the slot was dropped, and the level with it.
+// wal_level is replica on a server that raises the level with the first slot: it streams without a
+// restart, whoever makes and drops slots, and whatever wal_level is at the next start.
 func TestTheFirstSlotRaisesTheLevel(t *testing.T) {
 	t.Parallel() // it mostly waits
 	atLeast(t, 19)
 	db := harness.PrivatePostgres(t, localpg.Options{Settings: map[string]string{"wal_level": "replica"}})
+	db.Exec(t, `SELECT pg_create_logical_replication_slot('other', 'pgoutput')`) // the first
 	w := newWorld(t, surroundings{db: db})
 	if out, err := w.command("check", "--config", w.file()); !strings.Contains(out, "effective_wal_level is logical while there is a logical slot") {
 		t.Errorf("check: %v\n%s", err, out)
@@ -260,18 +262,100 @@ func TestTheFirstSlotRaisesTheLevel(t *testing.T) {
 	p := w.run().streaming()
 	load := w.write(patient())
 	load.wrote(50, 30*time.Second)
-	p.stop()
-	w.db.Exec(t, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots`)
-	harness.Eventually(t, 30*time.Second, func() error {
-		if level := harness.One[string](t, w.db, `SHOW effective_wal_level`); level != "replica" {
-			return fmt.Errorf("effective_wal_level is %s", level)
-		}
-		return nil
-	})
-	p = w.run()
+	db.Exec(t, `SELECT pg_drop_replication_slot('other')`) // the last but ours
+	load.wrote(50, 30*time.Second)
+	w.becomes(w.insertNow(w.topic, "streamed", 1, 10)[0], history.Sent, 20*time.Second)
+	if n := p.logged("made the slot"); n != 0 {
+		t.Errorf("the slot was made %d times", n)
+	}
+	w.dropSlot() // the last, under the stream
+	p.Await(60*time.Second, "made the slot")
 	p.Await(60*time.Second, "handed back to the stream", "stream")
 	load.wrote(50, 30*time.Second)
+	p.stop()
+	w.dropSlot()
+	w.level("replica")
+	p = w.run() // which makes the first
+	p.Await(60*time.Second, "handed back to the stream", "stream")
+	w.level("logical")
+	for _, level := range []string{"logical", "replica"} {
+		db.Exec(t, `ALTER SYSTEM SET wal_level = `+level)
+		if err := db.Server.Restart(t.Context(), localpg.Fast); err != nil {
+			t.Fatal(err)
+		}
+		w.recovered()
+		w.level("logical")
+		load.wrote(50, 30*time.Second)
+	}
 	load.stop()
+	w.settled(30 * time.Second)
+	p.stop()
+	if n := p.logged("made the slot"); n != 1 {
+		t.Errorf("the slot was made %d times", n)
+	}
+	w.judge(history.Rules{})
+}
+
+// level waits for an effective_wal_level.
+func (w *world) level(want string) {
+	w.t.Helper()
+	harness.Eventually(w.t, 30*time.Second, func() error {
+		level, err := harness.TryOne[string](w.t.Context(), w.db, `SHOW effective_wal_level`)
+		if err == nil && level != want {
+			err = fmt.Errorf("effective_wal_level is %s", level)
+		}
+		return err
+	})
+}
+
+// A standby has a slot of the stream's name, and loses it when the primary's last slot is dropped, and the level with it
+// (wal_level_insufficient). Once promoted it streams from a new one.
+func TestAStandbysSlotLosesTheLevel(t *testing.T) {
+	t.Parallel() // it mostly waits
+	atLeast(t, 19)
+	pair := harness.PrivatePair(t, map[string]string{"wal_level": "replica"})
+	w := newWorld(t, surroundings{db: pair.Either, partitions: 2})
+	p := w.run().streaming()
+	load := w.write(patient())
+	load.wrote(50, 30*time.Second)
+	load.stop()
+	w.settled(30 * time.Second)
+	p.stop()
+	made := make(chan error, 1)
+	go func() { // it waits for the primary's word of what is in progress
+		_, err := harness.TryOne[string](t.Context(), pair.Standby, `SELECT pg_create_logical_replication_slot($1, 'pgoutput')::text`, w.stream["slot"])
+		made <- err
+	}()
+	harness.Eventually(t, 30*time.Second, func() error {
+		pair.Primary.Exec(t, `SELECT pg_log_standby_snapshot()`)
+		select {
+		case err := <-made:
+			if err != nil {
+				t.Fatal(err)
+			}
+			return nil
+		default:
+			return errors.New("the standby's slot is not made yet")
+		}
+	})
+	pair.Primary.Exec(t, `SELECT pg_drop_replication_slot($1)`, w.stream["slot"])
+	harness.Eventually(t, 30*time.Second, func() error {
+		why, err := harness.TryOne[string](t.Context(), pair.Standby, `SELECT coalesce(max(invalidation_reason), 'none') FROM pg_replication_slots`)
+		if err == nil && why != "wal_level_insufficient" {
+			err = fmt.Errorf("the reason of invalidation is %s", why)
+		}
+		return err
+	})
+	load = w.write(patient())
+	load.wrote(50, 30*time.Second)
+	load.stop()
+	pair.CaughtUp(t)
+	pair.FailOver(t)
+	p = w.run()
+	p.Await(30*time.Second, "parked", "is lost: wal_level_insufficient")
+	p.Await(60*time.Second, "made the slot")
+	p.Await(60*time.Second, "handed back to the stream", "stream")
+	w.becomes(w.insertNow(w.topic, "streamed", 1, 10)[0], history.Sent, 20*time.Second)
 	w.settled(30 * time.Second)
 	p.stop()
 	w.judge(history.Rules{})
