@@ -2,6 +2,8 @@ package pipeline
 
 import (
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
 // stall is a series of warnings of the server inside the stream. While it waits for a standby of
@@ -25,9 +27,9 @@ func (s *stall) warned(text string, now time.Time) {
 	s.text, s.last = text, now
 }
 
-// told is what the server has been saying, and since when; nothing: it does not hold the stream back.
-func (s *stall) told(now time.Time) (string, time.Time) {
-	if now.Sub(s.last) > stallOver || s.last.Sub(s.since) < stallAfter {
+// told is what the server has been saying, and since when; nothing: it does not hold the stream back, or has sent all.
+func (s *stall) told(r replication.Retained, now time.Time) (string, time.Time) {
+	if r.Lag() == 0 || now.Sub(s.last) > stallOver || s.last.Sub(s.since) < stallAfter {
 		return "", time.Time{}
 	}
 	return s.text, s.since.UTC()

@@ -150,7 +150,7 @@ func (b *statusTracker) retained(name string, budget uint64, unbounded bool, r r
 	defer b.mu.Unlock()
 	slot := survey.SlotOf(name, r, budget, unbounded)
 	slot.LagSeconds, slot.HeldBy = new(waiting.Seconds()), holder
-	slot.StalledBy, slot.StalledSince = b.stall.told(now)
+	slot.StalledBy, slot.StalledSince = b.stall.told(r, now)
 	b.forecast.Tell(now, slot)
 	recent := &b.recent
 	if passed := now.Sub(recent.insertAt).Seconds(); !recent.insertAt.IsZero() && passed > 0 && r.Insert >= recent.insert {
@@ -259,9 +259,9 @@ func (b *statusTracker) warned(text string, now time.Time) {
 }
 
 // stalledBy is what the server says while it holds the stream back; empty: it does not.
-func (b *statusTracker) stalledBy(now time.Time) string {
+func (b *statusTracker) stalledBy(r replication.Retained, now time.Time) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	text, _ := b.stall.told(now)
+	text, _ := b.stall.told(r, now)
 	return text
 }

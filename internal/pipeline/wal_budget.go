@@ -67,7 +67,7 @@ func (u *unconfirmed) waits(r replication.Retained, now time.Time, usual time.Du
 // keepBudget names who has the slot hold back WAL, and gives the slot up where nothing else
 // keeps the budget: the table has the rows. It returns the holder.
 func (m *maintenance) keepBudget(ctx context.Context, r replication.Retained) string {
-	stalledBy := m.tellStall(time.Now())
+	stalledBy := m.tellStall(r, time.Now())
 	holder, err := replication.HolderOf(ctx, postgres.On(m.pool), r, m.cfg.Core.WALBudget)
 	m.retried(ctx, err, retainedEvery, "could not look at the slot and its publication")
 	held := fmt.Sprintf("%s of %s (wal_budget)", status.Bytes(r.Bytes()), status.Bytes(m.cfg.Core.WALBudget))
@@ -95,8 +95,8 @@ func (m *maintenance) keepBudget(ctx context.Context, r replication.Retained) st
 }
 
 // tellStall tells once that the server holds the stream back, and once that it does no more.
-func (m *maintenance) tellStall(now time.Time) (stalledBy string) {
-	stalledBy = m.tracker.stalledBy(now)
+func (m *maintenance) tellStall(r replication.Retained, now time.Time) (stalledBy string) {
+	stalledBy = m.tracker.stalledBy(r, now)
 	if (stalledBy != "") == m.stalled {
 		return stalledBy
 	}

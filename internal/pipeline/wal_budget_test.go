@@ -62,9 +62,13 @@ func TestTheServerHoldsTheStreamBack(t *testing.T) {
 		for _, at := range c.warned {
 			s.warned("no such slot", began.Add(time.Duration(at)*time.Second))
 		}
-		text, since := s.told(began.Add(time.Duration(c.asked) * time.Second))
+		asked := began.Add(time.Duration(c.asked) * time.Second)
+		text, since := s.told(replication.Retained{Confirmed: 1, Insert: 2}, asked)
 		if (text != "") != (c.since != 0) || text != "" && !since.Equal(began.Add(time.Duration(c.since)*time.Second)) {
 			t.Errorf("%s: %q since %v", name, text, since)
+		}
+		if text, _ := s.told(replication.Retained{Confirmed: 2, Insert: 2}, asked); text != "" {
+			t.Errorf("%s: nothing is left to be sent, and it is said %q", name, text)
 		}
 	}
 }
