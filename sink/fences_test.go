@@ -1,0 +1,97 @@
+package sink
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// What the leader before has left is spared by who has the next epoch, in the partitions of the same topic.
+func TestWhatALeaderInherits(t *testing.T) {
+	id := func(n byte) string { return (sarama.Uuid{n}).String() }
+	left := outbox.FencedTopic{ID: id(1), Partitions: []int32{0, 2}}
+	for name, c := range map[string]struct {
+		before *outbox.Fences
+		spared []int32
+	}{
+		"the next epoch":            {&outbox.Fences{PID: 1, Epoch: 4, Topics: map[string]outbox.FencedTopic{"t": left}}, []int32{0, 2}},
+		"no clean stop":             {nil, nil},
+		"somebody in between":       {&outbox.Fences{PID: 1, Epoch: 3, Topics: map[string]outbox.FencedTopic{"t": left}}, nil},
+		"an epoch of before":        {&outbox.Fences{PID: 1, Epoch: 5, Topics: map[string]outbox.FencedTopic{"t": left}}, nil},
+		"another producer id":       {&outbox.Fences{PID: 2, Epoch: 4, Topics: map[string]outbox.FencedTopic{"t": left}}, nil},
+		"a topic made again":        {&outbox.Fences{PID: 1, Epoch: 4, Topics: map[string]outbox.FencedTopic{"t": {ID: id(2), Partitions: []int32{0, 1, 2}}}}, nil},
+		"another topic":             {&outbox.Fences{PID: 1, Epoch: 4, Topics: map[string]outbox.FencedTopic{"u": left}}, nil},
+		"brokers without topic ids": {&outbox.Fences{PID: 1, Epoch: 4}, nil},
+	} {
+		s := fenceStage(t, c.before)
+		w := s.hear(0, 1, 3)
+		if w.job == nil || len(w.job.fence) != 3 {
+			t.Fatalf("%s: job %+v", name, w.job)
+		}
+		for _, f := range w.job.fence {
+			if f.spared != slices.Contains(c.spared, f.partition) {
+				t.Errorf("%s: partition %d is spared: %v", name, f.partition, f.spared)
+			}
+		}
+	}
+}
+
+// fenceStage is a leader of producer id 1 in epoch 5.
+func fenceStage(t *testing.T, before *outbox.Fences) *stage {
+	s := newStage(t, true)
+	s.m.cfg.before = before
+	s.m.started(identity{1, 5}, true)
+	return s
+}
+
+// A topic that was forgotten begins with sequence 0 once more, so it is fenced.
+func TestAForgottenTopicIsNotInherited(t *testing.T) {
+	s := fenceStage(t, &outbox.Fences{PID: 1, Epoch: 4, Topics: map[string]outbox.FencedTopic{"t": {ID: (sarama.Uuid{1}).String(), Partitions: []int32{0}}}})
+	s.hear(0, 1, 1)
+	s.m.jobDone(producerIDResult{id: identity{1, 5}, fenced: []place{{"t", 0}}, shown: map[place]bool{{"t", 0}: true}})
+	_, w := s.publish(-1)
+	s.answer(s.sent(w), reply{})
+	s.hear(sarama.ErrTopicAuthorizationFailed, 1, 1)
+	s.publish(-1)
+	if w := s.hear(0, 1, 1); w.job == nil || len(w.job.fence) != 1 || w.job.fence[0].spared {
+		t.Errorf("job %+v", w.job)
+	}
+}
+
+// A leader leaves the partitions where a broker has shown the fence, or has taken a batch, and nothing is on its way.
+func TestWhatALeaderLeaves(t *testing.T) {
+	s := newStage(t, true)
+	s.publish(0)
+	s.hear(0, 1, 4)
+	s.m.jobDone(producerIDResult{id: identity{1, 1}, fenced: []place{{"t", 0}, {"t", 1}, {"t", 2}, {"t", 3}}, shown: map[place]bool{{"t", 1}: true, {"t", 2}: true}})
+	b := s.sent(s.later(0))
+	leaves := func(what string, want ...int32) {
+		t.Helper()
+		f := s.m.leave()
+		if got := f.Topics["t"]; f.PID != 1 || f.Epoch != 1 || !slices.Equal(got.Partitions, want) || got.ID != (sarama.Uuid{1}).String() {
+			t.Errorf("%s: %+v", what, f)
+		}
+	}
+	leaves("a batch is on its way", 1, 2)
+	s.answer(b, reply{err: errors.New("reset")})
+	leaves("its answer was lost", 1, 2)
+	s.later(backoffMax)
+	s.answer(b, reply{})
+	leaves("it was taken", 0, 1, 2)
+	_, w := s.publish(2)
+	leaves("another is on its way", 0, 1)
+	s.answer(s.sent(w), reply{})
+	leaves("all is done", 0, 1, 2)
+	s.hear(0, 0, 4)
+	if f := s.m.leave(); len(f.Topics) > 0 {
+		t.Errorf("of brokers without topic ids: %+v", f)
+	}
+	s.m.fencing = false
+	if f := s.m.leave(); f != nil {
+		t.Errorf("without a transactional id: %+v", f)
+	}
+}
