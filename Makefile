@@ -104,6 +104,8 @@ KAFKA_VERSIONS    ?= 4.4.0 3.9.1
 SPEAKING := ./replication/... ./internal/statestore/... ./internal/tablesql/... ./internal/sweeper/... ./statusupdater/... ./test/integration/... ./test/security/... ./test/bytes/...
 # The oldest that is documented, with ZooKeeper: rows through, and restarts.
 KAFKA_OLDEST      ?= 2.8.2
+# Those that lose ends of transactions (KAFKA-20734).
+KAFKA_LOSING      ?= 4.3.1 4.4.0
 # Stream, restart, lost slot, sweep and hand-back, publication, roles, failover, the server's own hand.
 CORE := ^(TestRowsReachTheTopic|TestCleanRestartsUnderLoadMakeNoDuplicates|TestALostSlotLosesNothing|TestThePublicationIsMadeAgainByHand|TestTheLeastPrivileges|TestAFailoverWithASynchronisedSlot|TestAnIdleSlotTimesOut|TestTheServerWaitsForAStandby|TestTheFirstSlotRaisesTheLevel|TestAStandbysSlotLosesTheLevel)$$
 # What Go and SQL read of a row, and what a publication's row filter can have.
@@ -123,6 +125,7 @@ test-core: ## a few tests of the whole program on the same versions
 	  OUTBOX_TEST_POSTGRES=$$v go test -count=1 $(TESTFLAGS) ./internal/tablesql ./replication -run '$(CORE_TWINS)'; \
 	  OUTBOX_TEST_POSTGRES=$$v go test -count=1 $(TESTFLAGS) ./test/security ./test/bytes -run '$(CORE_STRANGERS)'; done; \
 	for v in $(KAFKA_VERSIONS); do echo "=== Kafka $$v"; OUTBOX_TEST_KAFKA_VERSION=$$v go test -count=1 $(TESTFLAGS) ./test/integration -run '$(CORE)'; done; \
+	for v in $(KAFKA_LOSING); do echo "=== Kafka $$v"; OUTBOX_TEST_KAFKA_VERSION=$$v go test -count=1 $(TESTFLAGS) ./sink -run '^TestRealEndsThatAreLost$$'; done; \
 	echo "=== Kafka $(KAFKA_OLDEST)"; OUTBOX_TEST_KAFKA_VERSION=$(KAFKA_OLDEST) go test -count=1 $(TESTFLAGS) ./test/integration -run '^(TestRowsReachTheTopic|TestCleanRestartsUnderLoadMakeNoDuplicates)$$'$(NOT_ON_19)
 
 .PHONY: sim
