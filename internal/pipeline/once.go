@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// recoverWithin is how long the clusters' journals are waited for. Rows of those that
-	// were not read by then are swept when they were, so the others go on.
+	// recoverWithin is how long the clusters' journals are waited for. Then the WAL is read. Rows of
+	// a cluster whose journal is read later are swept.
 	recoverWithin = 5 * time.Second
 	// advanceEvery is how often the tallies' heads are moved on.
 	advanceEvery = time.Second
@@ -40,7 +40,8 @@ const (
 // published before may be marked, or not, on the server that comes.
 var errNewTerm = errors.New("leading from the beginning")
 
-// once is exactly-once delivery during one leadership. The driver owns it.
+// once is exactly-once delivery during one leadership; nil: rows are delivered at least once. What
+// changes is touched in the driver's loop only.
 type once struct {
 	*questions
 	cfg     *Config
@@ -145,6 +146,7 @@ type recovery struct {
 	named []exactlyonce.Placed // of tables that keep no state: nothing is marked
 }
 
+// tryRecovering reads the tally first: it may be tried again after a part was marked.
 func (o *once) tryRecovering(ctx context.Context, cluster, journal string, found *exactlyonce.Recovery) (done recovery, err error) {
 	store := o.store
 	before, _, err := store.ReadTally(ctx, cluster)
@@ -225,7 +227,8 @@ func (o *once) tell(connected *checkpoint.Connected, settled settledOn) {
 	connected.Unrecovered = slices.Sorted(maps.Keys(o.unrecovered))
 }
 
-// recoverFirst fails with the connection. Where rows can be swept later, who uses it next finds out.
+// recoverFirst waits until the clusters are recovered, or their time is over. It fails with the connection,
+// which fails again at its next use: who need not wait for the clusters may pass over the error.
 func (o *once) recoverFirst(ctx context.Context, conn *replication.Conn, finishing <-chan struct{}) error {
 	if o == nil {
 		return nil
@@ -271,8 +274,8 @@ func (o *once) advanceTallies(ctx context.Context) error {
 	return nil
 }
 
-// closeTallies says, at a clean stop, that all which was published is marked. Where it
-// cannot be said, the next start finds it out.
+// closeTallies notes at a clean stop that all that was published is marked. Where that cannot be
+// noted, the next start asks the journal.
 func (o *once) closeTallies(ctx context.Context) (all bool) {
 	if o == nil {
 		return true
@@ -296,6 +299,7 @@ func (o *once) closeTallies(ctx context.Context) (all bool) {
 	return all
 }
 
+// tellTallies tells metrics and status what the database knows.
 func (o *once) tellTallies(ctx context.Context) error {
 	if o == nil {
 		return nil

@@ -18,11 +18,11 @@ import (
 // position instead, up to which all rows are settled, and a start skips the rows of the WAL that the position
 // covers or a journal names: see package exactlyonce.
 
-// mostUnnoted is how many rows may have been published that no position covers: of one that Kafka refuses, say, those
-// behind it. The next start has their names in memory, and the journal must have them.
+// mostUnnoted is how many published rows may wait for a position that covers them, such as those behind a row that
+// Kafka refuses. The next start has their names in memory, and the journal must have them.
 const mostUnnoted = 1_000_000
 
-// stateless is what a leader knows of such tables. The driver owns it.
+// stateless is what a leader knows of such tables, in the driver's loop only.
 type stateless struct {
 	published exactlyonce.Published
 	positions map[string]*exactlyonce.Positions // by cluster
@@ -71,9 +71,9 @@ func (s *stateless) delivered(u *outbox.Unit) {
 	}
 }
 
-// full says that no more rows may come until the tally has noted some: the next start could not bear the
-// names of any number of them. Where nothing can be noted before the end of one transaction it goes through, whatever
-// its size; and the WAL is read to the end of what earlier leaders published first, since what they named cannot be noted before.
+// full says that no more rows may come until the tally has noted some: the next start keeps the names of all
+// others in memory. There are two exceptions. A transaction within which nothing can be noted goes through, whatever
+// its size. And the WAL is read to the end of what earlier leaders published, since that cannot be noted before.
 func (o *once) full(core *checkpoint.Core) bool {
 	if o == nil || o.stateless == nil {
 		return false
@@ -91,8 +91,8 @@ type settledOn struct {
 	server statestore.Server
 }
 
-// settledUpTo reads it on the server that is connected to, whose slot was confirmed only up to where rows are settled.
-// Where a tally's head is before the one from which its journal was read, that one was another server's.
+// settledUpTo reads it from the server that conn leads to; its slot was confirmed only up to where rows are settled.
+// A tally's head before the one that its journal was read from tells that the journal was read for another server.
 func (o *once) settledUpTo(ctx context.Context, conn *replication.Conn, remembered *statestore.Identity, insert outbox.LSN) (settled settledOn, err error) {
 	if o == nil || o.stateless == nil {
 		return settled, nil
@@ -111,7 +111,7 @@ func (o *once) settledUpTo(ctx context.Context, conn *replication.Conn, remember
 	return settled, err
 }
 
-// note is what can be noted in a cluster's tally: the last unit that it may pass, by a position.
+// note is what can be noted in a cluster's tally: a position, and the last unit that it covers.
 type note struct {
 	cluster string
 	last    exactlyonce.Placed
@@ -127,7 +127,7 @@ func (s *stateless) notes(settled outbox.LSN) (all []note) {
 	return all
 }
 
-// notePositions notes them. What the driver says is written, and forgotten when that was answered.
+// notePositions notes what the driver says can be noted, which is forgotten once it is written.
 func (o *once) notePositions(ctx context.Context) error {
 	var notes []note
 	err := o.inLoop(ctx, func() { notes = o.stateless.notes(o.core.Settled()) })

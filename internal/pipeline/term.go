@@ -66,9 +66,10 @@ func (s *Stream) term(ctx context.Context) error {
 		s.log.Warn().Str("server", lead.Server).Str("before", lead.PreviousServer).
 			Msg("the database is at another address than before: right after a failover, a move or a restore; if it is a copy of one in use, stop this process, or both publish to the same topics")
 	}
-	wal, counting := s.newWALReader(d, conn, lead), &backlog{questions: d.questions, tables: s.cfg.Tables, sweeper: d.sweeper, recount: s.recount}
-	deleting := &retention{questions: d.questions, cfg: &s.cfg, core: d.core, sweeper: d.sweeper}
-	err = d.run(ctx, wal.begin, s.newMaintenance(d).maintain, deleting.run, counting.count, d.once.advanceTallies, d.once.tellTallies)
+	wal, maintenance := s.newWALReader(d, conn, lead), s.newMaintenance(d)
+	retention := &retention{questions: d.questions, cfg: &s.cfg, core: d.core, sweeper: d.sweeper}
+	backlog := &backlog{questions: d.questions, tables: s.cfg.Tables, sweeper: d.sweeper, recount: s.recount}
+	err = d.run(ctx, wal.begin, maintenance.maintain, retention.run, backlog.count, d.once.advanceTallies, d.once.tellTallies)
 	// Who took our transactional id is no new leader: that one raises the epoch before it turns to Kafka.
 	if errors.Is(err, sink.ErrFenced) && s.store.Holds(ctx) == nil {
 		return fmt.Errorf("%w: %w", err, errForeign)
