@@ -175,8 +175,8 @@ func (d *driver) takeAnswers() {
 	}
 }
 
-// tick tells the Core the time at which input comes: since it was last told, up
-// to a second went by in waiting for it, by which a head start would be shorter.
+// tick tells the Core the time before each input: the last time told may be a second ago, and a
+// head start would be shorter by that.
 func (d *driver) tick() { d.core.Tick(time.Now()) }
 
 // connChanged takes a change of the replication connection.
@@ -263,7 +263,7 @@ func (d *driver) unmapped(name string, oid uint32) {
 	})
 }
 
-// waitsFor tells why a stream waits of whose table rows were passed over that no state in the table finds again.
+// waitsFor tells why the stream waits: rows of a table without state were passed over, and nothing finds them again.
 func (d *driver) waitsFor(t *outbox.Table) {
 	if t.Stateful() || d.cfg.Shadow {
 		return

@@ -103,8 +103,8 @@ func (l *leadership) refuseChange(ctx context.Context) error {
 	return err
 }
 
-// refuseOtherIDs: only the transactional id of before makes brokers end what was published with it. Another's transaction
-// may be committed after the journal was read.
+// refuseOtherIDs keeps a stream that did not stop cleanly to its transactional id: brokers end an open transaction for
+// the id that began it. Left open, it could be committed after the journal was read.
 func (l *leadership) refuseOtherIDs(ctx context.Context, before map[string]string) error {
 	for cluster, sc := range l.cfg.Sinks {
 		was := before[cluster]

@@ -374,8 +374,8 @@ func (w *walReader) beatFor(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// tellConnected tells the driver that a connection began, and what is paused by then:
-// to read the rest may have taken long.
+// tellConnected tells the driver that a connection began, and what is paused by now:
+// reading the rest may have taken long.
 func (w *walReader) tellConnected(ctx context.Context, connected checkpoint.Connected, settled settledOn) error {
 	return whileBeating(ctx, w.conn, func(ctx context.Context) error {
 		paused, _, err := w.pauses.ask(ctx)

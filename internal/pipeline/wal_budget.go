@@ -15,9 +15,9 @@ import (
 // budget: for longer than the server takes to move a slot on that nothing holds (15 s).
 const giveUpAfter = 4
 
-// walBudget watches over wal_budget where the stream cannot keep it by moving on: an open
-// transaction holds the slot, whose making waits for the end of that transaction, or a standby
-// does. It is used by one goroutine.
+// walBudget tells when the slot is given up for wal_budget: the stream cannot move it on, because an open
+// transaction or a standby holds it. The slot is made again when that transaction has ended. It is used by
+// one goroutine.
 type walBudget struct {
 	limit   uint64
 	restart outbox.LSN // where the WAL began when it was last above the budget,
