@@ -394,6 +394,24 @@ func TestStartLooksAtWhatWasMarked(t *testing.T) {
 	})
 }
 
+// A ends with nothing unconfirmed. Of what comes while no process runs, the application's own relay
+// publishes a row, and a person deletes one: a start publishes neither, though no process of ours has read them.
+func TestStartLooksAtWhatOthersDid(t *testing.T) {
+	play(t, func(s *scene) {
+		s.row("k", 0)
+		s.rest()
+		s.a.kill()
+		r2, r3, r4 := s.row("k", 0), s.row("k", 0), s.row("k", 0)
+		s.relaySends(r2)
+		r3.deleted = true
+		s.a.boot()
+		s.rest()
+		s.inKafka(r2, 1, "after the start")
+		s.inKafka(r3, 0, "after the start")
+		s.inKafka(r4, 1, "after the start")
+	})
+}
+
 // r1 is on its way to Kafka when the connection ends. The next one brings it again, in the same
 // process: it is not published again, and nothing is confirmed beyond it.
 func TestRowsInFlightOutlastTheirConnection(t *testing.T) {
