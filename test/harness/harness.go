@@ -93,7 +93,8 @@ func Binary(t testing.TB, tags ...string) string {
 		return path
 	}
 	path := filepath.Join(roomFor(t, "bin"), "outbox-cdc")
-	args := []string{"build", "-o", path, "-tags", key, "./cmd/outbox-cdc"}
+	// Unlike build, run keeps what it has linked, for the next package's tests.
+	args := []string{"run", "-exec", "cp", "-tags", key, "./cmd/outbox-cdc", path}
 	cmd := exec.Command("go", args...)
 	cmd.Dir = moduleRoot(t)
 	if out, err := cmd.CombinedOutput(); err != nil {
