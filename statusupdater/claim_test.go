@@ -257,6 +257,7 @@ func TestAClaimOutlivesItsIdleTimeOnlyWhileWeLive(t *testing.T) {
 
 // A COMMIT whose reply is lost: the attempt was charged and is not charged twice.
 func TestALostReplyToAClaimsCommitChargesOnce(t *testing.T) {
+	t.Parallel()
 	db := harness.PrivatePostgres(t, localpg.Options{})
 	db.Exec(t, fixture.Claimed().DDL)
 	// The commit takes long: a deferred trigger waits for a lock of the test's.
@@ -310,6 +311,7 @@ func TestARefusedMarkOfAClaimedRow(t *testing.T) {
 }
 
 func TestClaimsThatAreRefused(t *testing.T) {
+	t.Parallel()
 	db := harness.PrivatePostgres(t, localpg.Options{})
 	db.Exec(t, fixture.Claimed().DDL)
 	db.Exec(t, `CREATE ROLE reader LOGIN PASSWORD 'r'; GRANT USAGE ON SCHEMA public TO reader; GRANT SELECT ON notification_outbox TO reader`)

@@ -112,6 +112,7 @@ func TestATriggersLockIsGivenBackBetweenMarks(t *testing.T) {
 // A role or a setting that a trigger leaves keeps no other row of its table from being marked,
 // and has one statement fail at most.
 func TestWhatATriggerLeavesRefusesNoRow(t *testing.T) {
+	t.Parallel()
 	for _, left := range []string{"SET ROLE pg_monitor", "SET SESSION AUTHORIZATION pg_monitor", "SET default_transaction_read_only = on"} {
 		t.Run(left, func(t *testing.T) {
 			db := harness.Postgres(t)

@@ -49,6 +49,7 @@ func TestAttemptsAreChargedUntilTheBudgetIsUsedUp(t *testing.T) {
 // A row that was deleted, and another inserted with its id, are two: whatever
 // comes late of the first does not touch the second.
 func TestALateMarkFindsNoOtherRow(t *testing.T) {
+	t.Parallel()
 	for _, sqlType := range []string{"timestamptz", "timestamp"} {
 		for name, l := range map[string]fixture.Layout{"marked": fixture.Im2be(), "deleted": fixture.Deleting()} {
 			t.Run(sqlType+" "+name, func(t *testing.T) { lateMarks(t, l, sqlType) })

@@ -20,6 +20,7 @@ import (
 // A trigger that meets a failure of the server's own, such as a disk that is full, refuses
 // none of its rows, however long that lasts.
 func TestWhatTheServerLacksRefusesNoRow(t *testing.T) {
+	t.Parallel()
 	b := newBenchOn(t, harness.Postgres(t), fixture.Im2be(), Config{LockedRetry: 5 * time.Millisecond, BackoffMin: 5 * time.Millisecond, BackoffMax: 10 * time.Millisecond})
 	rows := b.im2be(50)
 	b.db.Exec(t, `CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_read_file('missing'); RETURN NEW; END $$;
@@ -100,6 +101,7 @@ func TestOnlyTheWholeTimeoutMakesATableSlow(t *testing.T) {
 
 // Where statements have little time, connections have as much as ever.
 func TestASlowConnectionHoldsNoSlowTableUp(t *testing.T) {
+	t.Parallel()
 	db := harness.Postgres(t)
 	db.Exec(t, fixture.Im2be().DDL)
 	cfg, err := pgxpool.ParseConfig(db.DSN)
@@ -120,6 +122,7 @@ func TestASlowConnectionHoldsNoSlowTableUp(t *testing.T) {
 // A server that is slow, not a row, is what a short limit finds at times: the try that
 // refuses a row has all the time there is.
 func TestARowIsRefusedOnlyAfterTheWholeTimeout(t *testing.T) {
+	t.Parallel()
 	b := newBenchOn(t, harness.Postgres(t), fixture.Im2be(), Config{SlowTimeout: 200 * time.Millisecond, LockedRetry: 10 * time.Millisecond})
 	row := b.im2be(1)[0]
 	b.db.Exec(t, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1); RETURN NEW; END $$;
@@ -130,6 +133,7 @@ func TestARowIsRefusedOnlyAfterTheWholeTimeout(t *testing.T) {
 
 // What ends a statement of ours that hangs ends no session of another database.
 func TestOnlySessionsOfTheDatabaseAreEnded(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, fixture.Im2be())
 	other := harness.Postgres(t)
 	p := b.updater.processOf(batch{key: queueKey{table: b.table}})

@@ -184,6 +184,7 @@ func TestDDLBetweenMovesToAnArchive(t *testing.T) {
 }
 
 func TestRevokedPrivileges(t *testing.T) {
+	t.Parallel()
 	db := harness.PrivatePostgres(t, localpg.Options{})
 	db.Exec(t, fixture.Im2be().DDL)
 	db.Exec(t, `CREATE ROLE writer LOGIN PASSWORD 'w'; GRANT USAGE ON SCHEMA public TO writer; GRANT SELECT, UPDATE ON outbox TO writer`)
@@ -246,6 +247,7 @@ func TestALostReplyToACommitChargesOnce(t *testing.T) {
 }
 
 func TestTheServerGoesAwayAndComesBack(t *testing.T) {
+	t.Parallel()
 	db := harness.PrivatePostgres(t, localpg.Options{})
 	b := newBenchOn(t, db, fixture.Im2be(), Config{})
 	rows := b.im2be(3000)
@@ -273,6 +275,7 @@ func TestTheServerGoesAwayAndComesBack(t *testing.T) {
 // A writer whose commit waits for a standby that never comes: its rows are in
 // the WAL, but not visible. Our own commits wait too unless they need not.
 func TestCommitsThatWaitForAStandby(t *testing.T) {
+	t.Parallel()
 	db := harness.PrivatePostgres(t, localpg.Options{})
 	db.Exec(t, fixture.Im2be().DDL)
 	db.Exec(t, `ALTER SYSTEM SET synchronous_standby_names = 'ghost'`)
