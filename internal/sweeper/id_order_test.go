@@ -26,7 +26,10 @@ const (
 func TestAnIDOrderKeepsTheOrderOfKeys(t *testing.T) {
 	for seed := range uint64(4) {
 		for _, slow := range []time.Duration{never, always} {
-			t.Run(fmt.Sprint(seed, slow), func(t *testing.T) { agendaRun(t, rand.New(rand.NewPCG(seed, 0)), slow) })
+			t.Run(fmt.Sprint(seed, slow), func(t *testing.T) {
+				t.Parallel()
+				agendaRun(t, rand.New(rand.NewPCG(seed, 0)), slow)
+			})
 		}
 	}
 }
@@ -153,6 +156,7 @@ func number(t *testing.T, r *outbox.Row) int {
 // before it. With one, and statistics of a time when nothing was pending, each row
 // on the ID order would be looked for among all that are.
 func TestPagesDoNotPassOverOtherRows(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		layout fixture.Layout

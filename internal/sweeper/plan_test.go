@@ -50,6 +50,7 @@ const manySentNative = `INSERT INTO outbox (key, topic, payload, status, created
 // A table full of sent rows costs the sweep nothing, whether or not the
 // statistics know of them.
 func TestNothingScansTheTable(t *testing.T) {
+	t.Parallel()
 	im2be := fixture.Im2be()
 	for _, c := range []struct {
 		name   string
