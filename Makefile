@@ -183,6 +183,14 @@ soak: ## steady load for DURATION=90s: does memory, goroutines, connections, fil
 takeover: ## every takeover page, followed word for word on real servers
 	OUTBOX_TEST_LONG=1 go test ./test/takeover -count=1 -timeout 0 -v
 
+# Not in CI: they fetch packages, and each starts what it needs.
+.PHONY: findings
+findings: ## what other software does that surprises its users: is it still so? (ONLY=connect-json)
+	@failed=; for script in findings/$(ONLY)*.sh; do \
+	  [ "$$script" != findings/lib.sh ] || continue; \
+	  echo "== $$script"; "$$script" || failed="$$failed $$script"; \
+	done; [ -z "$$failed" ] || { echo "changed or not run:$$failed"; exit 1; }
+
 # What strangers send, by its structure: rows, configurations, HTTP requests,
 # brokers' answers, replication frames. The other targets are single parsers.
 STRUCTURED := FuzzRows FuzzStructured FuzzPage FuzzAnswers FuzzFrames
