@@ -13,7 +13,10 @@ changed=0
 tidy() {
   local pid
   # PostgreSQL waits for its sessions at TERM, and not at INT, which Java ignores here.
-  for pid in "${started[@]}"; do kill -INT "$pid" 2>/dev/null && kill -TERM "$pid" 2>/dev/null || true; done
+  for pid in "${started[@]}"; do
+    kill -INT "$pid" 2>/dev/null || continue
+    kill -TERM "$pid" 2>/dev/null || true
+  done
   for pid in "${started[@]}"; do
     for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
     kill -KILL "$pid" 2>/dev/null || true
@@ -93,7 +96,7 @@ kafka() {
   shift
   [ -e "$work/jars" ] || jars "org.apache.kafka:kafka_2.13:$version"
   port=$(free_port) control=$(free_port)
-  brokers=127.0.0.1:$port
+  export brokers=127.0.0.1:$port
   cat >"$work/server.properties" <<EOF
 process.roles=broker,controller
 node.id=1
