@@ -68,6 +68,19 @@ jars() {
 # jvm runs Java with the jars: a class, or a source file.
 jvm() { java -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$work/jars/*" "$@"; }
 
+# python_packages NAME==VERSION… makes $work/venv with them.
+python_packages() {
+  need python3
+  { python3 -m venv "$work/venv" && "$work/venv/bin/pip" install -q --disable-pip-version-check "$@"; } >"$work/pip.log" 2>&1 ||
+    fail "pip: $(tail -n 1 "$work/pip.log")"
+}
+
+# node_packages NAME@VERSION… puts them where scripts in $work find them.
+node_packages() {
+  need node npm
+  npm install --prefix "$work" --silent --no-save --no-audit --no-fund "$@" >"$work/npm.log" 2>&1 || fail "npm: $(tail -n 1 "$work/npm.log")"
+}
+
 # until_true SECONDS COMMAND… waits for it.
 until_true() {
   local end=$((SECONDS + $1))
