@@ -42,7 +42,7 @@ func TestForm(t *testing.T) {
 var (
 	header   = regexp.MustCompile(`\A#!/usr/bin/env bash\n# Expected: +\S(.*\n#  )*.*\n# Happens: +\S(.*\n#  )*.*\n# Who: +\S(.*\n#  )*.*\n# Version: +\S.*\d.*\n# Date: +20\d\d-\d\d-\d\d\n\. "\$\(dirname "\$0"\)/lib\.sh"\n`)
 	pinned   = regexp.MustCompile(`\d+\.\d+(\.\d+|rc\d+)?`)
-	unpinned = regexp.MustCompile(`(?i)\b(latest|RELEASE|SNAPSHOT)\b|@\^|>=`)
+	unpinned = regexp.MustCompile(`(?i)[@:=](latest|RELEASE)\b|-SNAPSHOT|@\^|>=`)
 )
 
 func checkForm(t *testing.T, content string) {
