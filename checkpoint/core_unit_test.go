@@ -204,6 +204,27 @@ func TestWhatWaitsEndsWithItsConnection(t *testing.T) {
 	}
 }
 
+// What was published fills memory: nothing is looked at, which could make rows larger, until some of it
+// is answered. Rows that wait for looks do not keep them away, however large they are.
+func TestNoLookBringsMoreThanMemoryHolds(t *testing.T) {
+	t.Parallel()
+	c, table, q := looking(t, outbox.Mapping{HeadersTable: outbox.HeadersTable{Name: "header"}})
+	large, waits := rowOf(table, "1"), rowOf(table, "2")
+	large.Value, waits.Value = make([]byte, c.cfg.MaxBytes), make([]byte, c.cfg.MaxBytes)
+	sent := c.rows.add(large, noTx)
+	c.rows.fly(sent, inSink)
+	c.publish(c.rows.add(waits, noTx))
+	if c.requestLooks(); len(c.ready.Check) != 0 || len(q.queue) != 1 {
+		t.Error("a row is looked at while others fill memory")
+	}
+	if c.rows.remove(sent); c.rows.published != 0 {
+		t.Errorf("%d bytes are published", c.rows.published)
+	}
+	if c.requestLooks(); len(c.ready.Check) != 1 {
+		t.Error("a row is not looked at, though nothing is published")
+	}
+}
+
 // What counts of a table's keys: those of the operator's, and rows that cannot be marked.
 func TestWhichKeysCount(t *testing.T) {
 	t.Parallel()

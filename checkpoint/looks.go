@@ -47,8 +47,13 @@ func (c *Core) enqueue(h uint32) {
 }
 
 // requestLooks asks for the rows whose time has come: those of tables that
-// claim are locked, one claim outstanding at a time, the others are looked at.
+// claim are locked, one claim outstanding at a time, the others are looked at. A look brings
+// headers of a side table, or what rows have become since, so while as much is published as
+// may be in memory there is none. What waits here does not count: a look is what it waits for.
 func (c *Core) requestLooks() {
+	if c.rows.published >= c.cfg.MaxBytes {
+		return
+	}
 	for _, q := range c.headStart.queues {
 		switch {
 		case !q.claims() && !c.checking:

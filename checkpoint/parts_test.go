@@ -69,7 +69,7 @@ func (c *Core) ledgerInconsistency() error {
 
 // The counts are those of the entries, and the list has those in flight.
 func (t *rowTable) inconsistency() error {
-	var count, bytes, flying, listed int
+	var count, bytes, published, flying, listed int
 	for h := range t.entries {
 		e := &t.entries[h]
 		if e.row == nil {
@@ -79,6 +79,9 @@ func (t *rowTable) inconsistency() error {
 		bytes += e.size
 		if e.state != kept {
 			flying++
+		}
+		if e.state != kept && e.state != queued {
+			published += e.size
 		}
 		if e.row.Handle != uint32(h) {
 			return fmt.Errorf("row %s has handle %d, and is entry %d", e.row.ID, e.row.Handle, h)
@@ -95,9 +98,9 @@ func (t *rowTable) inconsistency() error {
 			return fmt.Errorf("id %s finds another row, or none", id.id)
 		}
 	}
-	got, want := [...]int{t.count, t.bytes, t.inFlight, listed}, [...]int{count, bytes, flying, flying}
+	got, want := [...]int{t.count, t.bytes, t.published, t.inFlight, listed}, [...]int{count, bytes, published, flying, flying}
 	if got != want {
-		return fmt.Errorf("count, bytes, in flight, listed are %v, not %v", got, want)
+		return fmt.Errorf("count, bytes, published, in flight, listed are %v, not %v", got, want)
 	}
 	return nil
 }

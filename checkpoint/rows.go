@@ -55,6 +55,7 @@ type rowTable struct {
 	head    uint32
 
 	count, bytes int
+	published    int // bytes of those that went to the sink
 	inFlight     int
 	arrivals     uint64
 	// byID are the rows in flight from an earlier connection, which the WAL may bring again.
@@ -110,6 +111,9 @@ func (t *rowTable) fly(h uint32, s state) {
 		t.head = h
 		t.inFlight++
 	}
+	if e.state < inSink && s >= inSink {
+		t.published += e.size
+	}
 	e.state = s
 }
 
@@ -145,6 +149,9 @@ func (t *rowTable) remove(h uint32) {
 	}
 	if e.carried {
 		delete(t.byID, idOf(e.row))
+	}
+	if e.state >= inSink {
+		t.published -= e.size
 	}
 	t.count--
 	t.bytes -= e.size

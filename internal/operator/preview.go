@@ -76,10 +76,7 @@ func (t *Table) preview(ctx context.Context, relation *tablesql.Relation, filter
 	if err := t.run(ctx, statementTimeout, headers); err != nil {
 		return p.rows, t.failure("read the headers", err)
 	}
-	for i := range p.rows {
-		side.Attach(i)
-	}
-	return p.rows, nil
+	return p.rows[:side.AttachAll()], nil
 }
 
 // PreviewOf is Preview of a row that is not in the table: a JSON object with its

@@ -89,7 +89,7 @@ const Never int64 = math.MaxInt64
 func (r *Row) Size() int {
 	n := rowOverhead + len(r.ID) + len(r.Key) + len(r.Value)
 	for i := range r.Headers {
-		n += headerOverhead + len(r.Headers[i].Name) + len(r.Headers[i].Value)
+		n += HeaderOverhead + len(r.Headers[i].Name) + len(r.Headers[i].Value)
 	}
 	return n
 }
@@ -97,8 +97,9 @@ func (r *Row) Size() int {
 const (
 	// The Row itself, its ledger entry, its place in a batch and among the marks,
 	// and its share of pieces that other rows keep.
-	rowOverhead    = 512
-	headerOverhead = 48
+	rowOverhead = 512
+	// HeaderOverhead is what a header takes next to its bytes.
+	HeaderOverhead = 48
 )
 
 // Header is one record header. A nil Value is Kafka's null.

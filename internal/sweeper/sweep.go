@@ -160,10 +160,15 @@ func (s *sweep) whole(ctx context.Context, p *plan, part *outbox.SweepPart) erro
 	if err := s.send(ctx, s.conn, step); err != nil {
 		return err
 	}
-	for i, row := range rows {
-		size := row.Size()
-		side.Attach(i)
-		s.bytes += row.Size() - size
+	for _, row := range rows {
+		s.bytes -= row.Size()
+	}
+	if n := side.AttachAll(); n < len(rows) { // the next page begins there
+		rows, s.page.More = rows[:n], true
+		s.page.Rows = s.page.Rows[:from+n]
+	}
+	for _, row := range rows {
+		s.bytes += row.Size()
 	}
 	return nil
 }

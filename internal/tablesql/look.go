@@ -138,11 +138,15 @@ func (l *Look) withHeaders(steps []Step) ([]Step, error) {
 	return append(steps, step), err
 }
 
-// attach gives pending rows the headers that were read.
+// attach gives pending rows the headers that were read. Rows without room for theirs are looked at again.
 func attach(looks []*Look) {
 	for _, l := range looks {
 		for i := range l.Seen {
-			if l.side != nil && l.Now[i] != nil {
+			switch {
+			case l.side == nil || l.Now[i] == nil:
+			case l.side.Late(i):
+				l.Seen[i].State, l.Now[i] = Taken, nil // to be asked again
+			default:
 				l.side.Attach(i)
 			}
 		}

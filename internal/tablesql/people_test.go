@@ -1,7 +1,6 @@
 package tablesql
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -75,34 +74,6 @@ func TestCompressedValuesAreNotTakenForShort(t *testing.T) {
 		sql := "SELECT string_agg((" + fits + ")::text, ' ' ORDER BY jsonb_array_length(" + Ref(`pay"load`) + ")) FROM " + r.Name() + " AS t WHERE " + c.where
 		if got := harness.One[string](t, db, sql); got != c.want {
 			t.Errorf("%s: %s", sql, got)
-		}
-	}
-}
-
-// A header of a side table is as long as it is, not as it is stored.
-func TestCompressedHeadersOfASideTable(t *testing.T) {
-	l := fixture.Deferred()
-	l.Table.Mapping.MaxRowBytes = 1 << 20
-	db := harness.Postgres(t)
-	db.Exec(t, l.DDL)
-	db.Exec(t, `INSERT INTO deferred_message (id, message, topic, message_id, message_idempotence_id, message_type_name, created, send_immediately)
-		VALUES (1, '', 't', 'm', 'i', 'T', now(), false)`)
-	db.Exec(t, `INSERT INTO deferred_message_header SELECT 1, n, 'h', convert_to(repeat('x', n * n), 'UTF8') FROM unnest(ARRAY[700, 5000]) AS n`)
-	conn := db.Conn(t)
-	r, err := Load(t.Context(), conn, l.Table)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, relation := range []*Relation{r, r.Brief()} {
-		_, step, err := relation.HeadersOf(1, func(int) *outbox.Row { return &outbox.Row{ID: "1", Table: l.Table} })
-		if err != nil {
-			t.Fatal(err)
-		}
-		var lengths []int
-		step.Each = func(row [][]byte) error { lengths = append(lengths, len(row[2])); return nil }
-		want := map[bool][]int{false: {2 + 2*700*700, 0}, true: {0, 0}}[relation.brief]
-		if err := Run(t.Context(), conn, step); err != nil || !slices.Equal(lengths, want) {
-			t.Errorf("brief %t: %v, want %v; %v", relation.brief, lengths, want, err)
 		}
 	}
 }

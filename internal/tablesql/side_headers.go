@@ -12,12 +12,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
+// headersAtOnce is how many bytes of headers one statement brings, and those of one row more:
+// a thousand rows may have max_row_bytes each.
+const headersAtOnce = 8 << 20
+
 // SideHeaders are the headers of rows in the mapping's side table.
 type SideHeaders struct {
 	of      func(i int) *outbox.Row
 	headers [][]outbox.Header
-	sizes   []int // of the headers of each row, as they were read
 	faults  map[int]string
+	late    map[int]bool // there was no room for its headers
 	table   *outbox.Table
 	set     *charset.Set
 }
@@ -29,36 +33,68 @@ func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, 
 		return nil, Step{}, nil
 	}
 	b := &SideHeaders{
-		of: row, headers: make([][]outbox.Header, n), sizes: make([]int, n), faults: map[int]string{}, table: r.Table, set: r.Charset,
+		of: row, headers: make([][]outbox.Header, n), faults: map[int]string{}, late: map[int]bool{}, table: r.Table, set: r.Charset,
 	}
 	var args Params
 	if err := r.bindIDs(&args, n, func(i int) string { return row(i).ID }); err != nil {
 		return nil, Step{}, err
 	}
 	h := &r.Table.Mapping.HeadersTable
-	column := func(name string) string { return "h." + sql.Identifier(name) }
-	header, value, long := r.asText(formatted(column(h.HeaderName), "")), column(h.HeaderValue), "false"
-	if most := r.Table.Mapping.MaxRowBytes; most > 0 { // a longer one makes the row too long
-		most *= 2 // bytes are printed as hexadecimal digits
-		shortName, _ := printsWithin(column(h.HeaderName), most, r.brief)
-		shortValue, _ := printsWithin(value, most, r.brief)
-		long = "NOT (" + shortName + " AND " + shortValue + ")"
-	}
-	short := func(text string) string { return "CASE WHEN NOT " + long + " THEN " + text + " END" }
-	shown := short(value)
-	if r.Charset != nil {
-		shown = short(r.asText(formatted(value, "")))
-	}
+	fits, bytes := r.headerSize()
 	order := ""
 	if h.Order != "" {
-		order = " ORDER BY " + column(h.Order)
+		order = "ORDER BY " + Ref(h.Order)
 	}
 	// LIMIT has each row's headers looked up by its id: a page's few thousand ids
 	// would have the planner read the whole side table, page after page.
-	sql := "SELECT u.n, x.* FROM " + r.list() + " CROSS JOIN LATERAL (SELECT " + short(header) + ", " + shown +
-		", pg_typeof(" + value + ")::oid, " + long + " FROM " + sql.Identifier(h.Schema, h.Name) + " AS h WHERE " + column(h.Parent) + r.Column(r.Table.Mapping.ID[0]).equals() + "u.c0" +
+	each := "SELECT u.n, x.* FROM " + r.list() + " CROSS JOIN LATERAL (SELECT row_number() OVER (" + order + ") AS i, " + Ref(h.HeaderName) + " AS name, " + Ref(h.HeaderValue) + " AS value, " +
+		fits + " AS fits, " + bytes + " AS bytes FROM " + sql.Identifier(h.Schema, h.Name) + " AS t WHERE " + Ref(h.Parent) + r.Column(r.Table.Mapping.ID[0]).equals() + "u.c0 " +
 		order + " LIMIT " + strconv.Itoa(mapping.MaxHeaders+1) + ") AS x"
-	return b, Step{SQL: sql, Args: args, Each: b.read}, nil
+	most := r.Table.Mapping.MaxRowBytes
+	long := "bool_or(NOT fits) OVER own"
+	if most > 0 {
+		long += " OR sum(bytes) OVER own > " + strconv.Itoa(most)
+	}
+	judged := "SELECT *, count(*) OVER own > " + strconv.Itoa(mapping.MaxHeaders) + " AS many, " + long + " AS long, sum(bytes + " + strconv.Itoa(outbox.HeaderOverhead) + ") OVER own AS own FROM (" +
+		each + ") AS e WINDOW own AS (PARTITION BY n)"
+	// Of a row that is refused, or has to wait, one header tells, and no value is read.
+	placed := "SELECT *, many OR long AS refused, sum(CASE WHEN many OR long THEN 0 ELSE bytes + " + strconv.Itoa(outbox.HeaderOverhead) + " END) OVER (ORDER BY n) - CASE WHEN many OR long THEN 0 ELSE own END > " +
+		strconv.Itoa(headersAtOnce) + " AS late FROM (" + judged + ") AS j"
+	value := "value"
+	if r.Charset != nil {
+		value = r.asText(formatted(value, ""))
+	}
+	text := "SELECT n, CASE WHEN NOT (refused OR late) THEN " + r.asText(formatted("name", "")) + " END, CASE WHEN NOT (refused OR late) THEN " + value +
+		" END, pg_typeof(value)::oid, many, long, late FROM (" + placed + ") AS p WHERE i = 1 OR NOT (refused OR late) ORDER BY n, i"
+	return b, Step{SQL: text, Args: args, Each: b.read}, nil
+}
+
+// headerSize is the condition that a header is no longer than a row may be, and its bytes; of one that
+// does not fit they are 0.
+func (r *Relation) headerSize() (fits, bytes string) {
+	h, most := &r.Table.Mapping.HeadersTable, r.Table.Mapping.MaxRowBytes
+	conditions, sizes := []string{"true"}, []string{"0"}
+	for _, name := range []string{h.HeaderName, h.HeaderValue} {
+		c := &Column{Name: name, brief: r.brief} // where the side table is a view
+		if r.side != nil && r.side.Column(name) != nil {
+			c = r.side.Column(name)
+		}
+		if most > 0 {
+			condition, _ := c.within(most)
+			conditions = append(conditions, "coalesce("+condition+", true)")
+		}
+		sizes = append(sizes, "coalesce("+c.printedSize()+", 0)")
+	}
+	fits = strings.Join(conditions, " AND ")
+	return fits, "CASE WHEN " + fits + " THEN " + strings.Join(sizes, " + ") + " ELSE 0 END"
+}
+
+// printedSize is how many bytes a value has that is within bounds.
+func (c *Column) printedSize() string {
+	if c.sized() {
+		return "octet_length(" + Ref(c.Name) + ")"
+	}
+	return "octet_length(" + formatted(Ref(c.Name), "") + ")"
 }
 
 // read takes a header. Its value is a bytea's own bytes, or what PostgreSQL
@@ -68,14 +104,15 @@ func (b *SideHeaders) read(row [][]byte) error {
 	if err != nil {
 		return err
 	}
-	most := b.table.Mapping.MaxRowBytes
-	b.sizes[n] += len(row[1]) + len(row[2])
 	switch {
-	case len(b.headers[n]) == mapping.MaxHeaders:
+	case string(row[4]) == "t":
 		b.faults[n] = fmt.Sprintf("more than %d headers", mapping.MaxHeaders)
 		return nil
-	case string(row[4]) == "t", most > 0 && b.sizes[n] > 2*most: // as hexadecimal digits
-		b.faults[n] = fmt.Sprintf("headers of more than max_row_bytes, which is %d,", most)
+	case string(row[5]) == "t":
+		b.faults[n] = fmt.Sprintf("headers of more than max_row_bytes, which is %d,", b.table.Mapping.MaxRowBytes)
+		return nil
+	case string(row[6]) == "t":
+		b.late[n] = true
 		return nil
 	}
 	texts, ok := [2][]byte{row[1], row[2]}, true // in UTF-8; not ok: they cannot be
@@ -106,6 +143,21 @@ func (b *SideHeaders) read(row [][]byte) error {
 	}
 	b.headers[n] = append(b.headers[n], h)
 	return nil
+}
+
+// Late says that the row's headers were not read: there was no room for them next to those before.
+func (b *SideHeaders) Late(i int) bool { return b.late[i] }
+
+// AttachAll attaches to the rows, in their order, up to the first that is late, and says how many
+// they are.
+func (b *SideHeaders) AttachAll() int {
+	for i := range b.headers {
+		if b.late[i] {
+			return i
+		}
+		b.Attach(i)
+	}
+	return len(b.headers)
 }
 
 // Attach puts the headers that were read behind the row's mapped ones, in place
