@@ -569,6 +569,46 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// On one connection of HTTP/2, too, bodies that do not end keep nobody out: each is answered unread,
+// many more than may be open at once.
+func TestBodiesThatDoNotEndOverHTTP2(t *testing.T) {
+	certFile, keyFile, cert := pair(t, t.TempDir(), 1)
+	s, err := Listen(Config{Listen: "127.0.0.1:0", Metrics: http.NotFoundHandler(), Auth: everyone, CertFile: certFile, KeyFile: keyFile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	defer func() { stop(); <-ended }()
+	roots := x509.NewCertPool()
+	roots.AddCert(cert)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true, MaxConnsPerHost: 1}
+	client := &http.Client{Transport: transport, Timeout: requestTimeout / 2}
+	defer client.CloseIdleConnections()
+	ask := func(method, path string, body io.Reader) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, "https://"+s.Address()+path, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := client.Do(r)
+		if err != nil {
+			t.Fatalf("%s %s: %v", method, path, err)
+		}
+		defer res.Body.Close()
+		if res.ProtoMajor != 2 {
+			t.Errorf("%s %s: %s", method, path, res.Proto)
+		}
+	}
+	for range 4 * streamsOfOne {
+		endless, end := io.Pipe()
+		ask("POST", "/failed/act", endless)
+		_ = end.Close()
+	}
+	ask("GET", "/healthz", nil)
+}
+
 // A certificate that was renewed is served; one that is half written is not.
 func TestCertificateIsReadAnew(t *testing.T) {
 	dir := t.TempDir()
