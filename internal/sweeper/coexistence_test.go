@@ -209,6 +209,35 @@ func TestHeadersOfASideTable(t *testing.T) {
 	}
 }
 
+// A page ends, and a look asks again, where there is no room for a row's headers.
+func TestHeadersThatAreTooManyAtOnce(t *testing.T) {
+	b := newBench(t, fixture.Deferred())
+	b.db.Exec(t, fmt.Sprintf(anyDeferred, 12)+`;
+		UPDATE deferred_message SET send_immediately = false, sent_immediately = NULL, sent_scheduled = NULL, failed = NULL, resend = false;
+		INSERT INTO deferred_message_header SELECT n, 0, 'large', convert_to(repeat('x', 1000000), 'UTF8') FROM generate_series(1, 11) n`)
+	page := b.sweep(b.everything(20))
+	if n := len(page.Rows); n < 8 || n > 10 || !page.More || page.Rows[n-1].SideHeaders != 1 {
+		t.Fatalf("%d rows, more %v", n, page.More)
+	}
+	rows := slices.Clone(page.Rows)
+	for id := len(rows) + 1; id <= 12; id++ {
+		rows = append(rows, &outbox.Row{Table: b.table, ID: fmt.Sprint(id)})
+	}
+	answers, err := b.sweeper.Check(t.Context(), rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range answers {
+		want := outbox.CheckPending
+		if i >= len(page.Rows) && i < 11 { // the last row has none
+			want = outbox.CheckTaken
+		}
+		if a.State != want || (a.State == outbox.CheckTaken) != (a.Now == nil) {
+			t.Errorf("row %s is %v, want %v", a.Row.ID, a.State, want)
+		}
+	}
+}
+
 func headers(r *outbox.Row) string {
 	var texts []string
 	for _, h := range r.Headers {
