@@ -12,11 +12,15 @@ import (
 const (
 	root = "../.."
 	page = root + "/docs/internals/reliability.md"
+	// promises has in comments which tests fail where one is not kept.
+	promises = root + "/docs/security.md"
 )
 
 var (
 	named   = regexp.MustCompile("(?:`([a-z/]+)`: )?`((?:Test|Fuzz)[A-Z]\\w*)`")
 	defined = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Z]\w*)\(`)
+	promise = regexp.MustCompile(`(?ms)^(?:- )?\*\*.*?(?:^ *<!-- tests: |^(?:- )?\*\*|^#|\z)`)
+	proofs  = regexp.MustCompile(`<!-- tests: (.*?) -->`)
 )
 
 // docs/internals/reliability.md names every test of this package and none that is not there.
@@ -34,8 +38,35 @@ func TestThePageNamesTheTests(t *testing.T) {
 		}
 	}
 	for name, dirs := range exist {
-		if slices.Contains(dirs, "test/integration") && !told[name] && name != t.Name() && name != "TestMain" {
+		if slices.Contains(dirs, "test/integration") && !told[name] && name != t.Name() && name != "TestThePromisesNameTheirTests" && name != "TestMain" {
 			t.Errorf("docs/internals/reliability.md does not name %s", name)
+		}
+	}
+}
+
+// Each promise of docs/security.md names tests that there are, and each test of test/security is named.
+func TestThePromisesNameTheirTests(t *testing.T) {
+	text, err := os.ReadFile(promises)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exist, told := allTests(t), map[string]bool{}
+	for _, m := range proofs.FindAllStringSubmatch(string(text), -1) {
+		for name := range strings.SplitSeq(m[1], ", ") {
+			if told[name] = true; exist[name] == nil {
+				t.Errorf("docs/security.md names %s, which is no test", name)
+			}
+		}
+	}
+	_, promised, _ := strings.Cut(string(text), "\n## Writer\n")
+	for _, m := range promise.FindAllString(promised, -1) {
+		if !strings.HasSuffix(m, "<!-- tests: ") {
+			t.Errorf("docs/security.md names no test of: %.80s", m)
+		}
+	}
+	for name, dirs := range exist {
+		if slices.Contains(dirs, "test/security") && !told[name] {
+			t.Errorf("docs/security.md does not name %s", name)
 		}
 	}
 }
@@ -44,7 +75,7 @@ func TestThePageNamesTheTests(t *testing.T) {
 func allTests(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
-	for _, pattern := range []string{root + "/*/*_test.go", root + "/test/*/*_test.go", root + "/internal/*/*_test.go", root + "/internal/*/*/*_test.go"} {
+	for _, pattern := range []string{root + "/*/*_test.go", root + "/cmd/*/*_test.go", root + "/test/*/*_test.go", root + "/internal/*/*_test.go", root + "/internal/*/*/*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
