@@ -156,7 +156,7 @@ list, where a value has a comma).`,
 }
 
 func show1(c *cobra.Command, p *filterFlags, d *openTable, payload bool, io streams) error {
-	pick := tablesql.Filter{State: tablesql.RowsAny, IDs: []string{parseID(p.ids[0], len(d.Outbox().Mapping.ID))}}
+	pick := tablesql.Filter{State: tablesql.RowsAny, IDs: []string{operator.ParseID(p.ids[0], len(d.Outbox().Mapping.ID))}}
 	held, err := parksOf(c.Context(), d.conn, d.stream.Name)
 	if err != nil {
 		return err

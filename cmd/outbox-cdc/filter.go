@@ -3,11 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -71,26 +69,13 @@ func (p *filterFlags) pick(c *cobra.Command, t *outbox.Table, state tablesql.Row
 		chosen.Key = &p.key
 	}
 	for _, text := range p.ids {
-		chosen.IDs = append(chosen.IDs, parseID(text, len(t.Mapping.ID)))
+		chosen.IDs = append(chosen.IDs, operator.ParseID(text, len(t.Mapping.ID)))
 	}
 	pick, err := chosen.Filter(state, time.Now())
 	if err != nil {
 		return pick, usage("%v", err)
 	}
 	return pick, nil
-}
-
-// parseID reads an id of so many columns; whether it can be one of the table's
-// is seen by package statement.
-func parseID(text string, columns int) string {
-	var parts []string
-	if strings.HasPrefix(text, "[") && json.Unmarshal([]byte(text), &parts) == nil {
-		return outbox.JoinID(parts...)
-	}
-	if columns == 1 {
-		return text
-	}
-	return outbox.JoinID(strings.Split(text, ",")...)
 }
 
 // each calls f with every table that the flags name. A table that cannot serve

@@ -8,7 +8,6 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
-	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/slots"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
@@ -231,17 +230,6 @@ func TestDestroy(t *testing.T) {
 	}
 	if got := harness.One[string](t, db, `SELECT concat_ws(' ', (SELECT count(*) FROM pg_publication), to_regnamespace('outbox_cdc') IS NULL)`); got != "1 t" {
 		t.Errorf("%s: a publication that init did not make is gone, or the schema stays", got)
-	}
-}
-
-func TestIDs(t *testing.T) {
-	for text, want := range map[string]string{"a,b": outbox.JoinID("a", "b"), `["a,x","b"]`: outbox.JoinID("a,x", "b"), "a": "a"} {
-		if got := parseID(text, 2); got != want {
-			t.Errorf("%s: %q", text, got)
-		}
-	}
-	if got := parseID("a,b", 1); got != "a,b" {
-		t.Errorf("%q", got)
 	}
 }
 

@@ -1,9 +1,12 @@
 package operator
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
@@ -42,4 +45,17 @@ func ParseMoment(text string, now time.Time) (time.Time, error) {
 		}
 	}
 	return time.Time{}, fmt.Errorf("%q is not a time: write 2026-01-31T10:00:00Z, 2026-01-31 10:00 (UTC), 2026-01-31, or 2h for two hours ago", text)
+}
+
+// ParseID reads an id of so many columns as people write it: A,B or a JSON list.
+// Whether it can be one of the table's is seen by package tablesql.
+func ParseID(text string, columns int) string {
+	var parts []string
+	if strings.HasPrefix(text, "[") && json.Unmarshal([]byte(text), &parts) == nil {
+		return outbox.JoinID(parts...)
+	}
+	if columns == 1 {
+		return text
+	}
+	return outbox.JoinID(strings.Split(text, ",")...)
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
@@ -30,5 +31,16 @@ func TestASelectionNamesWhatIsNoTime(t *testing.T) {
 		if _, err := s.Filter(tablesql.RowsSent, now); err == nil || !strings.Contains(err.Error(), `"soon" is not a time`) {
 			t.Error(err)
 		}
+	}
+}
+
+func TestIDs(t *testing.T) {
+	for text, want := range map[string]string{"a,b": outbox.JoinID("a", "b"), `["a,x","b"]`: outbox.JoinID("a,x", "b"), "a": "a"} {
+		if got := ParseID(text, 2); got != want {
+			t.Errorf("%s: %q", text, got)
+		}
+	}
+	if got := ParseID("a,b", 1); got != "a,b" {
+		t.Errorf("%q", got)
 	}
 }

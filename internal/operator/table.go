@@ -134,6 +134,8 @@ type Shown struct {
 	Whole bool
 	// Bytes at most are listed, and at least one row; 0: any number.
 	Bytes int
+	// Newest: the last in the order of sweeping come first.
+	Newest bool
 }
 
 // MaxPayload is the longest payload that is shown.
@@ -157,7 +159,7 @@ func (t *Table) list(ctx context.Context, relation *tablesql.Relation, timeout t
 	if shown.Whole {
 		characters = 1_000_000 // as many as it may be
 	}
-	list := tablesql.List{Limit: limit, Characters: characters}
+	list := tablesql.List{Limit: limit, Characters: characters, Newest: shown.Newest}
 	if shown.Payload {
 		list.Payload = MaxPayload
 	}
@@ -238,6 +240,9 @@ func (t *Table) row(l *tablesql.Listed, parks []outbox.Park) (Row, error) {
 }
 
 func (t *Table) run(ctx context.Context, timeout time.Duration, step tablesql.Step) error {
+	if ends, bounded := ctx.Deadline(); bounded { // else the server would go on for an asker who is gone
+		timeout = max(time.Millisecond, min(timeout, time.Until(ends)*5/6))
+	}
 	// The server's own limit comes first and says more.
 	ctx, cancel := context.WithTimeout(ctx, timeout*6/5)
 	defer cancel()

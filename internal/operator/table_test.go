@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgerrcode"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/test/fixture"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
@@ -102,6 +106,16 @@ func TestPicking(t *testing.T) {
 	}
 	if n, err := d.Count(t.Context(), &tablesql.Filter{State: tablesql.RowsFailed}, 2); err != nil || n != (Count{2, true}) {
 		t.Error(n, err)
+	}
+}
+
+// The server stops when nobody waits for its answer any longer.
+func TestAStatementEndsWithItsAsker(t *testing.T) {
+	_, d := im2be(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := d.run(ctx, time.Minute, tablesql.Step{SQL: "SELECT pg_sleep(30)"}); !postgres.HasCode(err, pgerrcode.QueryCanceled) {
+		t.Error(err)
 	}
 }
 

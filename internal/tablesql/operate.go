@@ -218,6 +218,8 @@ type List struct {
 	Payload int
 	// Parks are scopes. A row is told the first that it is in.
 	Parks []outbox.Scope
+	// Newest: the last in the order of sweeping come first.
+	Newest bool
 }
 
 // Listed is a row for people.
@@ -244,7 +246,17 @@ func (r *Relation) Listing(filter *Filter, list List, each func(*Listed) error) 
 		}
 		return each(l)
 	}
-	return Step{SQL: "SELECT " + strings.Join(columns, ", ") + " FROM " + r.Name() + " AS t WHERE " + where + r.inOrder(list.Limit), Args: p, Each: read}, err
+	order := r.inOrder(list.Limit)
+	if list.Newest {
+		order = r.newestFirst(list.Limit)
+	}
+	return Step{SQL: "SELECT " + strings.Join(columns, ", ") + " FROM " + r.Name() + " AS t WHERE " + where + order, Args: p, Each: read}, err
+}
+
+// newestFirst is the order of sweeping turned around, as far as an index can have it.
+func (r *Relation) newestFirst(most int) string {
+	by := slices.Concat(r.Table.Mapping.Order, r.Table.Mapping.ID)
+	return " ORDER BY " + joined(by, ", ", func(column string) string { return Ref(column) + " DESC" }) + limit(most)
 }
 
 // firstCovering is the place among scopes, from 1, of the first that covers the row.

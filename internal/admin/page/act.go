@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -12,7 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file requeues and discards FAILED rows: first it shows what would be
+// This file requeues and discards FAILED rows, and replays SENT ones: first it shows what would be
 // done, and does it when that was confirmed.
 
 // actLimit is the most rows of one act; the rest needs another, or the command.
@@ -21,7 +22,7 @@ const actLimit = 5000
 // order is an operation as a form orders it.
 type order struct {
 	filter
-	Verb   string // requeue, delete, dismiss
+	Verb   string // requeue, replay, delete, dismiss
 	Status string // of dismiss
 	IDs    []string
 	// Matching: all that the filter matches, instead of IDs.
@@ -36,13 +37,14 @@ type actData struct {
 	Result  *operator.Result
 	Problem string
 	Back    string
+	From    string // the state that rows have to be in
 	Taken   int64
 	// Found is how soon requeued rows are found.
 	Found string
 	Limit int
 }
 
-var actions = map[string]operator.Action{"requeue": operator.Requeue, "delete": operator.Delete, "dismiss": operator.Dismiss}
+var actions = map[string]operator.Action{"requeue": operator.Requeue, "replay": operator.Replay, "delete": operator.Delete, "dismiss": operator.Dismiss}
 
 // act answers a form. Nothing is changed unless it says confirmed.
 func (p *Page) act(w http.ResponseWriter, r *http.Request) {
@@ -71,8 +73,9 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		code, d.Problem = codeOf(err), err.Error()
 	}
-	d.order, d.Limit, d.Token = o, actLimit, p.forms.token(p.cfg.Who(r), p.cfg.Now())
-	d.Back = "/failed?" + o.query().Encode()
+	d.From = actions[o.Verb].State().String()
+	o.filter.State = strings.ToLower(d.From)
+	d.order, d.Limit, d.Token, d.Back = o, actLimit, p.forms.token(p.cfg.Who(r), p.cfg.Now()), o.Path()
 	title := "Confirm"
 	if d.Result != nil {
 		title = "Done"
@@ -85,7 +88,7 @@ func (p *Page) operation(o *order, t *outbox.Table) (operator.Operation, error) 
 	op := operator.Operation{Action: actions[o.Verb], Status: o.Status, Limit: actLimit}
 	switch {
 	case op.Action == "":
-		return op, &asked{http.StatusBadRequest, "choose what is to be done: requeue, delete, or another status"}
+		return op, &asked{http.StatusBadRequest, "choose what is to be done: requeue, replay, delete, or another status"}
 	case op.Action == operator.Dismiss && o.Status == "":
 		return op, &asked{http.StatusBadRequest, "write the status that the rows are to get, such as ARCHIVED"}
 	case !o.Matching && len(o.IDs) == 0:
@@ -93,7 +96,7 @@ func (p *Page) operation(o *order, t *outbox.Table) (operator.Operation, error) 
 	}
 	var err error
 	if o.Matching {
-		op.Filter, err = p.pick(&o.filter)
+		op.Filter, err = p.pick(&o.filter, op.Action.State())
 		return op, err
 	}
 	for _, text := range o.IDs {
@@ -119,7 +122,7 @@ func (p *Page) carryOut(r *http.Request, o *order, confirmed bool) (actData, err
 	if s.Found != nil {
 		d.Found = s.Found(t).String()
 	}
-	err = p.onTable(r, actTimeout, s, t, func(ctx context.Context, table *operator.Table) error {
+	err = p.onTable(r, actTimeout, s, t, func(ctx context.Context, table *opened) error {
 		if !confirmed {
 			plan, err := table.Plan(ctx, op)
 			d.Plan, d.Taken = &plan, plan.Taken

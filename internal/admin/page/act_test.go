@@ -69,7 +69,7 @@ func (o *office) send(form url.Values) *httptest.ResponseRecorder {
 
 // idOf is a row's id: its aggregate and its event.
 func idOf(event string) string {
-	aggregate := map[string]string{"1": "1", "2": "1", "3": "2", "4": "2", "9": "9"}[event]
+	aggregate := map[string]string{"1": "1", "2": "1", "3": "2", "4": "2", "5": "1", "9": "9"}[event]
 	return `["` + seven + aggregate + `","` + seven + event + `"]`
 }
 
@@ -131,7 +131,7 @@ func TestFailedRowsAreListed(t *testing.T) {
 // The links of what rows have in common lead to those rows.
 func TestAlikeRowsAreLinked(t *testing.T) {
 	o := newOffice(t, nil)
-	f := filter{}
+	f := filter{State: "failed"}
 	l, err := o.list(httptest.NewRequest(http.MethodGet, "/", nil), &f, 10)
 	if err != nil {
 		t.Fatal(err)
@@ -150,8 +150,9 @@ func TestOneRow(t *testing.T) {
 	o.mustSay(get(o, "/failed/"+row("3", "")), 200, "Payload, as hex", "ff 00", "&lt;script&gt;")
 	o.mustSay(get(o, "/failed/"+row("9", "")), 404, "no such row")
 	o.mustSay(get(o, "/failed/row?id=x"), 400, "an id is a JSON list")
-	if body := get(o, "/failed/"+row("2", "")).Body.String(); !strings.Contains(body, "SENT") || strings.Contains(body, "<button") {
-		t.Error("acts are offered for a row that is SENT")
+	o.mustSay(get(o, "/failed/"+row("1", "")), 200, "The record that it would become", "<code>orders</code>", "Its key goes on without it")
+	if body := get(o, "/failed/"+row("2", "")).Body.String(); !strings.Contains(body, "as it would be sent again") || !strings.Contains(body, `value="replay"`) || strings.Contains(body, `value="requeue"`) {
+		t.Errorf("a row that is SENT can be replayed, and nothing else: %s", body)
 	}
 	w := get(o, "/api/v1/failed/"+row("1", "&as=text"))
 	var d RowDetail
@@ -163,6 +164,10 @@ func TestOneRow(t *testing.T) {
 	o.mustSay(get(o, "/failed/"+row("1", "")), 200, "http.show_payloads")
 	if body := get(o, "/api/v1/failed/"+row("1", "")).Body.String(); strings.Contains(body, `"payload":`) {
 		t.Error("a payload is shown that may not be")
+	}
+	d = RowDetail{}
+	if err := json.Unmarshal(get(o, "/api/v1/failed/"+row("1", "")).Body.Bytes(), &d); err != nil || d.Record == nil || d.Record.Value.Text != nil || d.Record.Value.Length != 8 {
+		t.Errorf("the record is to have the length of its value alone: %v %+v", err, d.Record)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
@@ -19,13 +18,6 @@ type StreamDetail struct {
 	Needs         []attention `json:"needs"`
 	Database      string      `json:"database"`
 	Configuration string      `json:"configuration"` // YAML, without secrets
-}
-
-// RowDetail is the body of GET /api/v1/failed/row.
-type RowDetail struct {
-	operator.Row
-	// PayloadAs says how payload is written: json, text or hex.
-	PayloadAs string `json:"payload_as,omitempty"`
 }
 
 // ServerList is the body of GET /api/v1/slots.
@@ -66,21 +58,26 @@ func (p *Page) apiStream(r *http.Request) (any, error) {
 	}, nil
 }
 
-func (p *Page) apiFailed(r *http.Request) (any, error) {
+func (p *Page) apiFailed(r *http.Request) (any, error) { return p.apiList(r, "failed") }
+
+func (p *Page) apiRows(r *http.Request) (any, error) { return p.apiList(r, r.URL.Query().Get("state")) }
+
+func (p *Page) apiList(r *http.Request, state string) (any, error) {
 	limit, err := limitOf(r, listedRows, mostListed)
 	if err != nil {
 		return nil, err
 	}
 	f := filterOf(r.URL.Query())
+	f.State = state
 	return p.list(r, &f, limit)
 }
 
 func (p *Page) apiRow(r *http.Request) (any, error) {
-	row, payload, _, err := p.findRow(r)
-	d := RowDetail{Row: row}
+	one, err := p.findRow(r)
+	d := RowDetail{Row: one.Row, Record: one.record, Waits: one.waits}
 	d.Payload = nil
-	if payload != nil {
-		as, text := printed(payload, r.URL.Query().Get("as"))
+	if one.payload != nil {
+		as, text := printed(one.payload, r.URL.Query().Get("as"))
 		d.PayloadAs, d.Payload = as, &text
 	}
 	return d, err

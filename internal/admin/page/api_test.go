@@ -29,7 +29,7 @@ var described = map[string]reflect.Type{
 	"Finding": reflect.TypeFor[status.Finding](), "Attention": reflect.TypeFor[attention](), "Activity": reflect.TypeFor[status.Activity](), "Park": reflect.TypeFor[status.Park](),
 	"ErrorGroup": reflect.TypeFor[status.ErrorGroup](), "Event": reflect.TypeFor[status.Event](), "Point": reflect.TypeFor[status.Point](),
 	"Rates": reflect.TypeFor[status.Rates](), "Topic": reflect.TypeFor[status.Topic](), "Positions": reflect.TypeFor[status.Positions](),
-	"FailedRows": reflect.TypeFor[listed](), "Count": reflect.TypeFor[operator.Count](), "Row": reflect.TypeFor[operator.Row](),
+	"FailedRows": reflect.TypeFor[listed](), "First": reflect.TypeFor[first](), "Waiting": reflect.TypeFor[waiting](), "Count": reflect.TypeFor[operator.Count](), "Row": reflect.TypeFor[operator.Row](),
 	"Preview": reflect.TypeFor[preview](), "Record": reflect.TypeFor[operator.Record](), "RecordHeader": reflect.TypeFor[operator.RecordHeader](), "Bytes": reflect.TypeFor[operator.Bytes](),
 	"RowDetail": reflect.TypeFor[RowDetail](), "ServerList": reflect.TypeFor[ServerList](), "Server": reflect.TypeFor[Server](),
 	"ReplicationSlot": reflect.TypeFor[slots.Slot](), "Client": reflect.TypeFor[slots.Client](),

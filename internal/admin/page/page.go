@@ -1,10 +1,10 @@
 // Package page is the operator's page and the JSON behind it, /api/v1: how each
-// stream stands and what happened to it, rows that were given up, and the
+// stream stands and what happened to it, rows and what they wait for, and the
 // servers' slots. Pages are made on the server and work without JavaScript,
 // which only keeps them up to date; nothing is loaded from elsewhere.
 //
-// It reads, and requeues or discards FAILED rows for those who gave
-// credentials, by package rows. It starts nothing, holds no connection between
+// It reads, and requeues, discards or replays rows for those who gave
+// credentials, by package operator. It starts nothing, holds no connection between
 // requests, and knows no configuration: cmd hands in what it shows. Package
 // admin serves it, behind its authentication.
 package page
@@ -55,6 +55,8 @@ type Stream struct {
 	Database string
 	// Configuration is what it runs with, without secrets.
 	Configuration string
+	// Parks are those that the database remembers of the stream; it may be nil.
+	Parks func(ctx context.Context, conn *pgx.Conn) ([]outbox.Park, error)
 	// Changed is told when rows of the stream were changed; it may be nil.
 	Changed func()
 	// Connect makes a connection as the role that reads and marks rows. The
@@ -112,7 +114,7 @@ func New(cfg Config) (*Page, error) {
 		watching: make(chan struct{}, maxWatching), asking: make(chan struct{}, maxAsking),
 		closed: make(chan struct{}), every: liveEvery,
 	}
-	for _, name := range []string{"overview", "stream", "failed", "row", "act", "preview", "slots", "message"} {
+	for _, name := range []string{"overview", "stream", "rows", "row", "act", "preview", "slots", "message"} {
 		t, err := template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/"+name+".html")
 		if err != nil {
 			return nil, fmt.Errorf("read the page's templates: %w", err)
@@ -132,6 +134,7 @@ func (p *Page) routes() map[string]http.HandlerFunc {
 		"GET /streams/{stream}":        p.stream,
 		"GET /failed":                  p.failed,
 		"GET /failed/row":              p.row,
+		"GET /rows":                    p.find,
 		"GET /preview":                 p.preview,
 		"GET /slots":                   p.slots,
 		"GET /live":                    p.live,
@@ -139,6 +142,7 @@ func (p *Page) routes() map[string]http.HandlerFunc {
 		"GET /api/v1/streams/{stream}": asJSON(p.apiStream),
 		"GET /api/v1/failed":           asJSON(p.apiFailed),
 		"GET /api/v1/failed/row":       asJSON(p.apiRow),
+		"GET /api/v1/rows":             asJSON(p.apiRows),
 		"GET /api/v1/preview":          asJSON(p.apiPreview),
 		"GET /api/v1/slots":            asJSON(p.apiSlots),
 		"GET /api/v1/openapi.yaml":     p.apiDescription,

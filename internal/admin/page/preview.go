@@ -72,7 +72,7 @@ func (p *Page) records(r *http.Request, limit int) (preview, error) {
 		return list, err
 	}
 	list.State = strings.ToUpper(filter.State.String())
-	err = p.onTable(r, askTimeout, s, t, func(ctx context.Context, d *operator.Table) error {
+	err = p.onTable(r, askTimeout, s, t, func(ctx context.Context, d *opened) error {
 		rows, err := d.Preview(ctx, &filter, limit, answerBytes)
 		for _, row := range rows {
 			record := operator.RecordOf(row)

@@ -40,15 +40,20 @@ var functions = template.FuncMap{
 	"streamurl":  streamPath,
 	"failedurl":  failedPath,
 	"previewurl": previewPath,
-	"some":       func(n *int64) bool { return n != nil && *n > 0 },
-	"deref":      func(p *string) string { return *p },
-	"short":      func(width int, text string) string { return operator.OneLine(text, width) },
-	"idjson":     idJSON,
-	"joined":     func(id []string) string { return strings.Join(id, ",") },
-	"headersof":  func(all []operator.RecordHeader) []operator.RecordHeader { return all[:min(len(all), shownHeaders)] },
-	"room":       roomText,
-	"total":      func(c operator.Count) string { return rowsText(c.N, c.Capped) },
-	"len64":      func(list []operator.Row) int64 { return int64(len(list)) },
+	"rowsurl":    func(stream, table string) string { return filter{Stream: stream, Table: table}.Path() },
+	"rowurl":     rowPath,
+	"keyurl": func(stream, table string, key *string) string {
+		return filter{Stream: stream, Table: table, Key: *key}.Path()
+	},
+	"some":      func(n *int64) bool { return n != nil && *n > 0 },
+	"deref":     func(p *string) string { return *p },
+	"short":     func(width int, text string) string { return operator.OneLine(text, width) },
+	"idjson":    idJSON,
+	"joined":    func(id []string) string { return strings.Join(id, ",") },
+	"headersof": func(all []operator.RecordHeader) []operator.RecordHeader { return all[:min(len(all), shownHeaders)] },
+	"room":      roomText,
+	"total":     func(c operator.Count) string { return rowsText(c.N, c.Capped) },
+	"len64":     func(list []operator.Row) int64 { return int64(len(list)) },
 }
 
 // rateText prints rows per second.
