@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/admin/page"
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
@@ -27,7 +28,7 @@ acknowledged and marked, what waits for Kafka is taken back.`,
 		Example: `  outbox-cdc pause --stream orders
   outbox-cdc pause --stream orders --table public.outbox`,
 	}
-	return pausing(c, io, "an operator paused a stream or a table", pausable, func(ctx context.Context, s *statestore.Store, table string, by actor) error {
+	return pausing(c, io, page.PausedMessage, pausable, func(ctx context.Context, s *statestore.Store, table string, by actor) error {
 		return s.Pause(ctx, table, by.OSUser+"@"+by.Host)
 	})
 }
@@ -42,17 +43,21 @@ has it no more.`,
 		Example: `  outbox-cdc resume --stream orders`,
 	}
 	anything := func(*config.Stream, string) error { return nil }
-	return pausing(c, io, "an operator resumed a stream or a table", anything, func(ctx context.Context, s *statestore.Store, table string, _ actor) error {
-		parks, err := s.Paused(ctx)
-		if err != nil {
-			return err
-		}
-		// Of a table that is not paused the name may be wrong.
-		if table != "" && !slices.ContainsFunc(parks, func(p outbox.Park) bool { return p.Scope.Table == table }) {
-			return usage("table %s is not paused by itself", table)
-		}
-		return s.Resume(ctx, table)
+	return pausing(c, io, page.ResumedMessage, anything, func(ctx context.Context, s *statestore.Store, table string, _ actor) error {
+		return resume(ctx, s, table)
 	})
+}
+
+func resume(ctx context.Context, s *statestore.Store, table string) error {
+	parks, err := s.Paused(ctx)
+	if err != nil {
+		return err
+	}
+	// Of a table that is not paused the name may be wrong.
+	if table != "" && !slices.ContainsFunc(parks, func(p outbox.Park) bool { return p.Scope.Table == table }) {
+		return usage("table %s is not paused by itself", table)
+	}
+	return s.Resume(ctx, table)
 }
 
 // pauses is the JSON of pause and resume.
@@ -93,9 +98,16 @@ func pausing(c *cobra.Command, io streams, done string, may func(*config.Stream,
 		if err != nil {
 			return err
 		}
-		now, err := pauseStream(c.Context(), s, table, change)
+		now := pauses{Stream: s.Name, Paused: []paused{}}
+		parks, err := onPauses(c.Context(), s, func(ctx context.Context, store *statestore.Store, databaseUser string) error {
+			now.By = whoActs(databaseUser)
+			return change(ctx, store, table, now.By)
+		})
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", s.Name, err)
+		}
+		for _, p := range parks {
+			now.Paused = append(now.Paused, paused{p.Scope.String(), p.Reason, p.Since.UTC()})
 		}
 		now.By.audit(log).Str("stream", s.Name).Str("table", table).Msg(done)
 		if asJSON {
@@ -130,24 +142,37 @@ func pausable(s *config.Stream, table string) error {
 	return nil
 }
 
-func pauseStream(ctx context.Context, s *config.Stream, table string, change func(context.Context, *statestore.Store, string, actor) error) (pauses, error) {
-	now := pauses{Stream: s.Name, Paused: []paused{}}
+// onPauses calls change, and tells what is paused then.
+func onPauses(ctx context.Context, s *config.Stream, change func(ctx context.Context, store *statestore.Store, databaseUser string) error) ([]outbox.Park, error) {
 	conn, err := connectOperator(ctx, s)
 	if err != nil {
-		return now, err
+		return nil, err
 	}
 	defer postgres.HangUp(conn)
-	now.By = whoActs(conn.PgConn().ParameterStatus("session_authorization"))
 	if err := replication.TrustSchema(ctx, postgres.On(conn)); err != nil {
-		return now, err
+		return nil, err
 	}
 	store := statestore.New(statestore.Config{DB: conn, Stream: s.Name})
-	if err := change(ctx, store, table, now.By); err != nil {
-		return now, err
+	if err := change(ctx, store, conn.PgConn().ParameterStatus("session_authorization")); err != nil {
+		return nil, err
 	}
-	parks, err := store.Paused(ctx)
-	for _, p := range parks {
-		now.Paused = append(now.Paused, paused{p.Scope.String(), p.Reason, p.Since.UTC()})
+	return store.Paused(ctx)
+}
+
+// pagePauses is the same for the page.
+func pagePauses(s *config.Stream) *page.Pauses {
+	return &page.Pauses{
+		May: func(table string) error { return pausable(s, table) },
+		Change: func(ctx context.Context, verb, table, by string) ([]outbox.Park, error) {
+			return onPauses(ctx, s, func(ctx context.Context, store *statestore.Store, _ string) error {
+				switch verb {
+				case page.Pause:
+					return store.Pause(ctx, table, by)
+				case page.Resume:
+					return resume(ctx, store, table)
+				}
+				return nil // only asked
+			})
+		},
 	}
-	return now, err
 }

@@ -232,6 +232,7 @@ func newPage(cfg *config.Config, p *prepared, version string, log zerolog.Logger
 			Configuration: text,
 			Found:         func(t *outbox.Table) time.Duration { return s.WatchInterval + t.Mapping.Grace },
 			Changed:       p.streams[i].Recount,
+			Pauses:        pagePauses(s),
 			Parks:         func(ctx context.Context, conn *pgx.Conn) ([]outbox.Park, error) { return parksOf(ctx, conn, s.Name) },
 			Connect:       func(ctx context.Context) (*pgx.Conn, error) { return connectOperator(ctx, s) },
 		})

@@ -210,6 +210,8 @@ var (
 	screen = look{"", 1200, "light"}
 	dark   = look{"-dark", 1200, "dark"}
 	phone  = look{"-phone", 390, "light"}
+
+	darkPhone = look{"-phone-dark", 390, "dark"}
 )
 
 // shoot takes pictures of the page as it is, and looks at each for what some

@@ -170,6 +170,8 @@ func TestActsOnFailedRows(t *testing.T) {
 	t.Run("without scripts", func(t *testing.T) { withoutScripts(t, b, s) })
 	t.Run("requeue all that match", func(t *testing.T) { requeueMatching(t, b, s) })
 	t.Run("preview", func(t *testing.T) { previewed(t, b, s) })
+	t.Run("find and replay", func(t *testing.T) { findAndReplay(t, b, s) })
+	t.Run("pause and resume", func(t *testing.T) { pauseAndResume(t, b, s) })
 	t.Run("a topic that is missing", func(t *testing.T) { parked(t, b, s) })
 }
 
@@ -334,6 +336,49 @@ func requeueMatching(t *testing.T, b *browser, s *served) {
 	}
 	b.open(s.url + "/")
 	b.await("#attention", "1 row is FAILED")
+}
+
+// findAndReplay: a row is found by its key, with its record, and published once more.
+func findAndReplay(t *testing.T, b *browser, s *served) {
+	b.open(s.url + "/rows")
+	b.do(chromedp.SendKeys(chromedp.CSS("input[name=key]"), "key 1"))
+	b.click(".filter button")
+	b.await("main", "no row of it is PENDING")
+	b.shoot("find", screen, dark, phone, darkPhone)
+	b.click("tbody th a")
+	b.await("main", "Its record, as it would be sent again")
+	b.click(`button[value="replay"]`)
+	b.await("h1", "Confirm: replay")
+	b.await("main", "the same event ids again")
+	b.click(`button[value="replay"]`)
+	b.await("main", "1 row of public.outbox: replay")
+}
+
+// pauseAndResume: what a paused stream's row waits for is told.
+func pauseAndResume(t *testing.T, b *browser, s *served) {
+	b.open(s.url + "/streams/orders")
+	b.click(`button[value="pause"]`)
+	b.await("h1", "Confirm: pause")
+	b.shoot("pause", screen, phone)
+	b.click(`button[value="pause"]`)
+	b.await("main", "Paused now")
+	s.run.await(`"user":"ops".*an operator paused a stream`)
+	s.db.Exec(t, `INSERT INTO outbox (topic, key, payload) VALUES ('orders', 'held', 'x')`)
+	b.open(s.url + "/rows?key=held")
+	b.await("main", "paused by ops on the page")
+	b.shoot("held-up", screen, phone)
+	b.click("main section a")
+	b.await("main", "paused by ops on the page")
+	b.open(s.url + "/streams/orders")
+	b.click(`button[value="resume"]`)
+	b.click(`button[value="resume"]`)
+	b.await("main", "Nothing of the stream is paused any more")
+	harness.Eventually(t, patience, func() error {
+		if state := harness.One[string](t, s.db, `SELECT status FROM outbox WHERE key = 'held'`); state != "SENT" {
+			return fmt.Errorf("the row is %s", state)
+		}
+		return nil
+	})
 }
 
 // parked: what waits, why, and until when; and it goes away by itself.

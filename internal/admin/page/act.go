@@ -46,8 +46,8 @@ type actData struct {
 
 var actions = map[string]operator.Action{"requeue": operator.Requeue, "replay": operator.Replay, "delete": operator.Delete, "dismiss": operator.Dismiss}
 
-// act answers a form. Nothing is changed unless it says confirmed.
-func (p *Page) act(w http.ResponseWriter, r *http.Request) {
+// ours says whether a form came from a person who may act, on our own page. If not, it has answered.
+func (p *Page) ours(w http.ResponseWriter, r *http.Request) bool {
 	err := sameOrigin(r)
 	if err == nil && !p.cfg.MayAct(r) {
 		err = errNotAllowed
@@ -60,7 +60,14 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		p.cfg.Log.Warn().Err(err).Str("user", p.cfg.Who(r)).Str("remote", r.RemoteAddr).Msg("a form was refused")
-		p.say(w, http.StatusForbidden, "Refused", message{Text: err.Error(), Link: "/failed", LinkText: "To the failed rows"})
+		p.say(w, http.StatusForbidden, "Refused", message{Text: err.Error()})
+	}
+	return err == nil
+}
+
+// act answers a form. Nothing is changed unless it says confirmed.
+func (p *Page) act(w http.ResponseWriter, r *http.Request) {
+	if !p.ours(w, r) {
 		return
 	}
 	o := order{

@@ -25,7 +25,7 @@ func FuzzPage(f *testing.F) {
 	const viewer, operator = "Bearer viewer-secret", "Basic b3BzOm9wZXJhdG9yLXNlY3JldA==" // ops:operator-secret
 	const rowOfSeed = `["` + seven + `1","` + seven + `1"]`
 	const form = "verb=requeue&stream=orders&table=public.outbox&id=" + rowOfSeed + "&confirmed=yes&token="
-	for _, path := range []string{"/", "/streams/orders", "/failed", "/failed/row", "/preview", "/api/v1/preview", "/slots", "/live", "/static/page.js", "/api/v1/streams/orders", "/api/v1/failed", "/api/v1/failed/row", "/api/v1/slots", "/api/v1/openapi.yaml", "//failed/../failed", "/static/..%2f", "/static/\x00", "*", ""} {
+	for _, path := range []string{"/", "/streams/orders", "/failed", "/failed/row", "/preview", "/rows", "/streams/orders/pause", "/api/v1/rows", "/api/v1/preview", "/slots", "/live", "/static/page.js", "/api/v1/streams/orders", "/api/v1/failed", "/api/v1/failed/row", "/api/v1/slots", "/api/v1/openapi.yaml", "//failed/../failed", "/static/..%2f", "/static/\x00", "*", ""} {
 		for _, who := range []string{"", viewer, operator, "Bearer wrong"} {
 			f.Add("GET", path, "stream=orders&table=public.outbox&error=(&since=infinity&limit=-1&id=x", "localhost", who, "", "", "", false)
 			f.Add("GET", path, "stream=orders&table=public.outbox&id="+rowOfSeed, "[::1]:80", who, "", "", "", false)
@@ -33,6 +33,8 @@ func FuzzPage(f *testing.F) {
 		}
 	}
 	f.Add("POST", "/failed/act", "", "localhost", operator, "", "same-origin", form, true)
+	f.Add("POST", "/streams/orders/pause", "", "localhost", operator, "", "same-origin", "verb=pause&confirmed=yes&token=", true)
+	f.Add("POST", "/streams/orders/pause", "", "localhost", viewer, "", "same-origin", "verb=pause&confirmed=yes&token=", true)
 	f.Add("POST", "/failed/act", "", "localhost", operator, "", "cross-site", form, true)
 	f.Add("POST", "/failed/act", "", "localhost", operator, "http://localhost", "", form+"x", false)
 	f.Add("GET", "/", "", "evil.example", "", "null", "none", "", false)
@@ -46,6 +48,13 @@ func FuzzPage(f *testing.F) {
 	cfg.Streams[0].Connect = func(context.Context) (*pgx.Conn, error) {
 		connected++
 		return nil, errors.New("no database here")
+	}
+	cfg.Streams[0].Pauses = &Pauses{
+		May: func(string) error { return nil },
+		Change: func(context.Context, string, string, string) ([]outbox.Park, error) {
+			connected++
+			return nil, errors.New("no database here")
+		},
 	}
 	cfg.Slots = func(context.Context) ([]Server, error) {
 		connected++

@@ -26,7 +26,7 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, "there is no such stream", http.StatusNotFound)
 			return
 		}
-		render = func() (string, view) { return "stream", p.streamView(s) }
+		render = func() (string, view) { return "stream", p.streamView(s, "") }
 	}
 	select {
 	case p.watching <- struct{}{}:

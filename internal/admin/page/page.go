@@ -55,6 +55,8 @@ type Stream struct {
 	Database string
 	// Configuration is what it runs with, without secrets.
 	Configuration string
+	// Pauses pauses and resumes it; nil: that is not offered.
+	Pauses *Pauses
 	// Parks are those that the database remembers of the stream; it may be nil.
 	Parks func(ctx context.Context, conn *pgx.Conn) ([]outbox.Park, error)
 	// Changed is told when rows of the stream were changed; it may be nil.
@@ -114,7 +116,7 @@ func New(cfg Config) (*Page, error) {
 		watching: make(chan struct{}, maxWatching), asking: make(chan struct{}, maxAsking),
 		closed: make(chan struct{}), every: liveEvery,
 	}
-	for _, name := range []string{"overview", "stream", "rows", "row", "act", "preview", "slots", "message"} {
+	for _, name := range []string{"overview", "stream", "rows", "row", "act", "pause", "preview", "slots", "message"} {
 		t, err := template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/"+name+".html")
 		if err != nil {
 			return nil, fmt.Errorf("read the page's templates: %w", err)
@@ -147,6 +149,7 @@ func (p *Page) routes() map[string]http.HandlerFunc {
 		"GET /api/v1/slots":            asJSON(p.apiSlots),
 		"GET /api/v1/openapi.yaml":     p.apiDescription,
 		"POST /failed/act":             p.act,
+		"POST /streams/{stream}/pause": p.pause,
 		"/":                            p.missing,
 	}
 }

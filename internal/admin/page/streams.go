@@ -141,12 +141,15 @@ type streamData struct {
 	Configuration string
 	Busy          []*chart // topics, the busiest first
 	MoreParks     int
+	Token         string // of who may act
 }
 
-func (p *Page) streamView(s *Stream) view {
+// streamView is the page of a stream. With a token, which every request has a new one of, it has forms.
+func (p *Page) streamView(s *Stream, token string) view {
 	l, a := p.rowOf(s)
 	l.Long = true
 	d := streamData{Row: l, Activity: a, Database: s.Database, Configuration: s.Configuration, MoreParks: l.Parks.Total - len(a.Parks)}
+	d.Token = token
 	d.Needs = urgent(l.Needs)
 	d.Busy = p.busyTopics(&a)
 	path := streamPath(s.Name)
@@ -176,7 +179,11 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 		p.say(w, http.StatusNotFound, "Not found", message{Text: "There is no stream " + operator.OneLine(r.PathValue("stream"), 200) + " in the configuration."})
 		return
 	}
-	p.show(w, http.StatusOK, "stream", p.streamView(s))
+	token := ""
+	if s.Pauses != nil && p.cfg.MayAct(r) {
+		token = p.forms.token(p.cfg.Who(r), p.cfg.Now())
+	}
+	p.show(w, http.StatusOK, "stream", p.streamView(s, token))
 }
 
 type slotsData struct {

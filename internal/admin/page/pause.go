@@ -1,0 +1,111 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// This file pauses and resumes a stream or one of its tables: first it says what that does, and does it when that
+// was confirmed.
+
+// The verbs.
+const (
+	Pause  = "pause"
+	Resume = "resume"
+)
+
+// What the log says of them, also of the commands.
+const (
+	PausedMessage  = "an operator paused a stream or a table"
+	ResumedMessage = "an operator resumed a stream or a table"
+)
+
+// Pauses pauses and resumes a stream.
+type Pauses struct {
+	// May says why the stream, or the table where one is named, cannot be paused.
+	May func(table string) error
+	// Change pauses or resumes, in somebody's name, and returns what is paused then. Without a verb it changes nothing.
+	Change func(ctx context.Context, verb, table, by string) ([]outbox.Park, error)
+}
+
+// pauseData is the page before and after.
+type pauseData struct {
+	Stream, Table, Verb, Token string
+	Paused                     []outbox.Park
+	Done                       bool
+	Problem                    string
+}
+
+// pause answers a form. Nothing is changed unless it says confirmed.
+func (p *Page) pause(w http.ResponseWriter, r *http.Request) {
+	if !p.ours(w, r) {
+		return
+	}
+	s := p.streamNamed(r.PathValue("stream"))
+	if s == nil || s.Pauses == nil {
+		p.missing(w, r)
+		return
+	}
+	d := pauseData{Stream: s.Name, Table: r.PostForm.Get("table"), Verb: r.PostForm.Get("verb"), Token: p.forms.token(p.cfg.Who(r), p.cfg.Now())}
+	code, title := http.StatusOK, "Confirm"
+	if err := p.changePause(r, s, &d, r.PostForm.Get("confirmed") == "yes"); err != nil {
+		code, d.Problem = codeOf(err), err.Error()
+	} else if d.Done {
+		title = "Done"
+	}
+	p.show(w, code, "pause", view{Title: title, Here: s.Name, Data: d})
+}
+
+func (p *Page) changePause(r *http.Request, s *Stream, d *pauseData, confirmed bool) error {
+	ctx, done, err := p.bounded(r, askTimeout)
+	if err != nil {
+		return err
+	}
+	defer done()
+	switch d.Verb {
+	case Pause:
+		if err := s.Pauses.May(d.Table); err != nil {
+			return &asked{http.StatusUnprocessableEntity, err.Error()}
+		}
+	case Resume:
+	default:
+		return &asked{http.StatusBadRequest, "choose what is to be done: pause or resume"}
+	}
+	if d.Paused, err = s.Pauses.Change(ctx, "", d.Table, ""); err != nil {
+		return err
+	}
+	if d.Verb == Resume && !paused(d.Paused, d.Table) {
+		return &asked{http.StatusConflict, strings.TrimSpace("nothing of it is paused " + d.Table)}
+	}
+	if !confirmed {
+		return nil
+	}
+	now, err := s.Pauses.Change(ctx, d.Verb, d.Table, p.cfg.Who(r)+" on the page")
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errors.Join(err, errors.New("whether it was done is not known: look again"))
+	}
+	if err != nil {
+		return err
+	}
+	d.Paused, d.Done = now, true
+	said := map[string]string{Pause: PausedMessage, Resume: ResumedMessage}[d.Verb]
+	log := p.cfg.Log.Level(zerolog.InfoLevel)
+	log.Info().Str("user", p.cfg.Who(r)).Str("remote", r.RemoteAddr).Str("by", "page").Str("stream", s.Name).Str("table", d.Table).Msg(said)
+	return nil
+}
+
+// paused says whether the table is, or anything where none is named.
+func paused(parks []outbox.Park, table string) bool {
+	for i := range parks {
+		if table == "" || parks[i].Scope.Table == table {
+			return true
+		}
+	}
+	return false
+}
