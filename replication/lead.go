@@ -262,7 +262,10 @@ func parseHolder(rows [][]string) Holder {
 	if len(rows) == 0 {
 		return Holder{}
 	}
-	r := rows[0]
+	return holderOf(rows[0])
+}
+
+func holderOf(r []string) Holder {
 	return Holder{PID: r[0], Name: r[1], Address: r[2], Since: r[3], Role: r[4], Foreign: r[5] == "true"}
 }
 

@@ -206,6 +206,26 @@ func ReadHolder(ctx context.Context, q postgres.DB, slot string) (Holder, error)
 	return parseHolder(rows), err
 }
 
+// Standbys asks which sessions wait for the leadership over a slot: those whose names begin as the leader's does, up to
+// its host. Anybody may call a session so: it is for people.
+func Standbys(slot, leader string, to *[]Holder) postgres.Question {
+	begin := leader[:strings.LastIndexByte(leader, '@')+1]
+	return postgres.Question{SQL: sql.Standbys, Args: []any{LockKey(slot), begin}, Read: func(found pgx.Rows, err error) error {
+		var rows [][]string
+		if err == nil && begin != "" { // else any session would be one
+			rows, err = pgx.CollectRows(found, textsOf)
+		}
+		if err != nil {
+			return fmt.Errorf("look who waits for the lead of slot %s: %w", slot, err)
+		}
+		*to = nil
+		for _, row := range rows {
+			*to = append(*to, holderOf(row))
+		}
+		return nil
+	}}
+}
+
 // heartbeatTimeout bounds a heartbeat. It waits for no lock, so a connection without an answer for
 // so long is silent, and what else its caller does regularly must not wait for it.
 const heartbeatTimeout = 5 * time.Second

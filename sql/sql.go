@@ -118,6 +118,9 @@ var (
 	SlotBlockers string
 	//go:embed table_lockers.sql
 	TableLockers string
+	//go:embed standbys.sql
+	Standbys string
+
 	//go:embed lock_holder.sql
 	LockHolder string
 	//go:embed lock_held.sql

@@ -215,6 +215,10 @@ func printStream(out io.Writer, r *status.Report, s *status.Stream) error {
 	if s.Mode != status.ModeUnknown {
 		line("leader", "%s", leaderText(s.Leader, r.Process))
 	}
+	for i := range s.Standbys {
+		by := &s.Standbys[i]
+		line("standby", "%s", leaderText(&status.Leader{Name: by.Name, Address: by.Address, Since: by.Since}, ""))
+	}
 	printSlot(line, s.Slot, r.At)
 	for i := range s.Tables {
 		line(s.Tables[i].Name, "%s", tableText(&s.Tables[i], r.At))

@@ -312,7 +312,7 @@ func withoutDetails(s *status.Stream) {
 	for i := range s.Findings {
 		s.Findings[i].Text, s.Findings[i].Hint = hidden(s.Findings[i].Text), ""
 	}
-	s.Parks.Top = nil
+	s.Parks.Top, s.Standbys = nil, nil
 	s.Kafka = slices.Clone(s.Kafka)
 	for i := range s.Kafka {
 		s.Kafka[i].Error = hidden(s.Kafka[i].Error)

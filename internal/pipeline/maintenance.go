@@ -73,8 +73,10 @@ func (m *maintenance) maintain(ctx context.Context) error {
 func (m *maintenance) checkSlot(ctx context.Context) error {
 	before := m.wal.judged.Load()
 	var watched replication.Watched
-	held, err := m.askPaused(ctx, replication.Watching(m.cfg.Replication, &watched))
+	var waiting []replication.Holder
+	held, err := m.askPaused(ctx, replication.Watching(m.cfg.Replication, &watched), replication.Standbys(m.cfg.Replication.Slot, m.cfg.Replication.Name, &waiting))
 	if err == nil {
+		m.tracker.standby(waiting)
 		m.tellRetained(watched.Retained, m.keepBudget(ctx, watched.Retained))
 		if before != nil {
 			m.watch(ctx, before, &watched)

@@ -18,7 +18,7 @@ func (s *Stream) Status() status.Stream {
 	defer b.mu.Unlock()
 	out := status.Stream{
 		Name: s.cfg.Name, Source: status.FromProcess, Mode: cmp.Or(m.Mode, status.ModeStarting), Reason: b.reason, Parks: b.parks,
-		Tables: []status.Table{}, Leader: b.leader, Slot: b.slot, Limit: b.limit, Delivery: "at_least_once",
+		Tables: []status.Table{}, Leader: b.leader, Standbys: b.standbys, Slot: b.slot, Limit: b.limit, Delivery: "at_least_once",
 	}
 	if s.cfg.Once != nil {
 		out.Delivery = "exactly_once"

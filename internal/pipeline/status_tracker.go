@@ -20,6 +20,7 @@ import (
 type statusTracker struct {
 	mu       sync.Mutex
 	leader   *status.Leader // nil: not known
+	standbys []status.Standby
 	slot     *status.Slot
 	stall    stall
 	forecast status.Forecast
@@ -59,7 +60,14 @@ func (b *statusTracker) follows(h replication.Holder) {
 func (b *statusTracker) lost() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.leader = nil
+	b.leader, b.standbys = nil, nil
+}
+
+// standby: these wait for the lead.
+func (b *statusTracker) standby(waiting []replication.Holder) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.standbys = survey.Standbys(waiting)
 }
 
 // reset forgets what only a leader knows.
@@ -72,7 +80,7 @@ func (b *statusTracker) reset() {
 	r := &b.recent // what happened stays
 	r.parks, r.rates, r.positions, r.insertAt = nil, status.Rates{}, nil, time.Time{}
 	r.before, r.sampled = counts{}, counts{}
-	b.leader, b.slot, b.parks, b.reason = nil, nil, status.Parks{}, ""
+	b.leader, b.standbys, b.slot, b.parks, b.reason = nil, nil, nil, status.Parks{}, ""
 	b.forecast, b.limit, b.stall = status.Forecast{}, nil, stall{}
 	clear(b.tables)
 	clear(b.kafka)

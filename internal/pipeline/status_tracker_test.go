@@ -53,12 +53,15 @@ func TestStatusOfALeader(t *testing.T) {
 	b.parked([]outbox.Park{{Scope: outbox.TopicScope("main", "t"), Reason: "no such topic"}})
 	b.inFlight(3, s.cfg.Metrics)
 	b.left(2)
+	b.standby([]replication.Holder{{Name: "outbox-cdc/orders@there", Address: "10.0.0.2"}})
 	n := int64(5)
 	b.counted(table, func(s *status.Table) { s.Pending = &n })
 	st := s.Status()
 	switch {
 	case st.Mode != status.ModeHold || st.Reason != "Kafka cluster main cannot be used: nobody answers":
 		t.Errorf("mode %s, %s", st.Mode, st.Reason)
+	case len(st.Standbys) != 1 || st.Standbys[0] != (status.Standby{Name: "outbox-cdc/orders@there", Address: "10.0.0.2"}):
+		t.Errorf("%+v", st.Standbys)
 	case !st.Leader.Here || st.Leader.Epoch != 7:
 		t.Errorf("%+v", st.Leader)
 	case st.Flow.Published != 30 || st.Flow.Refused != 1 || st.Flow.GivenUp != 1 || st.Flow.InFlight != 3 || st.Flow.Left != 2 || st.Flow.PerSecond != 30:
@@ -72,7 +75,7 @@ func TestStatusOfALeader(t *testing.T) {
 	b.lost()
 	s.report(&net.OpError{Op: "dial", Err: errors.New("refused")}, time.Second)
 	st = s.Status()
-	if st.Mode != status.ModeUnknown || !strings.HasPrefix(st.ModeText, "cannot connect; who leads is unknown") || st.Leader != nil || st.Slot.At.IsZero() || st.Level != status.Bad {
+	if st.Mode != status.ModeUnknown || !strings.HasPrefix(st.ModeText, "cannot connect; who leads is unknown") || st.Leader != nil || st.Standbys != nil || st.Slot.At.IsZero() || st.Level != status.Bad {
 		t.Errorf("the connection is lost: %+v", st)
 	}
 	s.failed.Store(nil)

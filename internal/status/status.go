@@ -68,6 +68,9 @@ type Stream struct {
 	Reason string `json:"reason,omitempty"`
 	// Leader is the session that holds the leadership lock. Missing: nobody does.
 	Leader *Leader `json:"leader,omitempty"`
+	// Standbys are the processes that wait for the lead, at most 20. Missing: none does, or nobody could be asked; a
+	// standby itself does not know the others.
+	Standbys []Standby `json:"standbys,omitempty"`
 	// Slot is the replication slot and the WAL that it holds back. Missing: not known.
 	Slot *Slot `json:"slot,omitempty"`
 	// Tables are the outbox tables of the stream.
@@ -107,6 +110,16 @@ type Leader struct {
 	Intruder string `json:"intruder,omitempty"`
 	// Here is whether it is the process that answered.
 	Here bool `json:"this_process"`
+}
+
+// Standby is a process that waits for the lead.
+type Standby struct {
+	// Name is the `application_name` of its session: `outbox-cdc/STREAM@HOST`.
+	Name string `json:"name"`
+	// Address of its client, where that may be seen.
+	Address string `json:"address,omitempty"`
+	// Since is when its session began, where that may be seen.
+	Since string `json:"since,omitempty"`
 }
 
 // Slot is the replication slot and the WAL that it holds back. Sizes in bytes.

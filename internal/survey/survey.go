@@ -64,6 +64,11 @@ func look(ctx context.Context, cfg Config, s *status.Stream) error {
 	if s.Leader, last, err = Leader(ctx, postgres.On(cfg.Pool), cfg.Name, cfg.Slot); err != nil {
 		return err
 	}
+	var waiting []replication.Holder
+	if err := postgres.On(cfg.Pool).Ask(ctx, replication.Standbys(cfg.Slot, "outbox-cdc/"+cfg.Name+"@", &waiting)); err != nil {
+		return err
+	}
+	s.Standbys = Standbys(waiting)
 	held, err := parks(ctx, cfg)
 	if err != nil && !errors.Is(err, statestore.ErrNoSchema) {
 		return err
@@ -87,6 +92,15 @@ func look(ctx context.Context, cfg Config, s *status.Stream) error {
 		}
 	}
 	return sample(ctx, cfg, s, first, sampled)
+}
+
+// Standbys are sessions that wait for the lead.
+func Standbys(waiting []replication.Holder) []status.Standby {
+	var list []status.Standby
+	for _, h := range waiting {
+		list = append(list, status.Standby{Name: h.Name, Address: h.Address, Since: h.Since})
+	}
+	return list
 }
 
 // otherStream is the name of a leader of the slot that serves another stream: the

@@ -22,7 +22,7 @@ import (
 // described are the types of which openapi.yaml has a schema, by its name.
 var described = map[string]reflect.Type{
 	"Problem": reflect.TypeFor[problem](), "Report": reflect.TypeFor[status.Report](), "Stream": reflect.TypeFor[status.Stream](),
-	"Leader": reflect.TypeFor[status.Leader](), "Slot": reflect.TypeFor[status.Slot](), "Loss": reflect.TypeFor[status.Loss](),
+	"Leader": reflect.TypeFor[status.Leader](), "Standby": reflect.TypeFor[status.Standby](), "Slot": reflect.TypeFor[status.Slot](), "Loss": reflect.TypeFor[status.Loss](),
 	"Table": reflect.TypeFor[status.Table](), "Parks": reflect.TypeFor[status.Parks](), "ParkGroup": reflect.TypeFor[status.ParkGroup](),
 	"Cluster": reflect.TypeFor[status.Cluster](), "Limit": reflect.TypeFor[status.Limit](), "Flow": reflect.TypeFor[status.Flow](), "StreamDetail": reflect.TypeFor[StreamDetail](),
 	"Tally": reflect.TypeFor[status.Tally](), "Transactions": reflect.TypeFor[status.Transactions](), "Abort": reflect.TypeFor[status.Abort](),

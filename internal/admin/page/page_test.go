@@ -36,6 +36,7 @@ func busy() (status.Stream, status.Activity) {
 	st := status.Stream{
 		Name: "orders", Source: status.FromProcess, Mode: status.ModeHold, Reason: hostile,
 		Leader: &status.Leader{Name: hostile, Address: "10.0.0.1", Epoch: 3, Since: "2030-01-01T11:00:00Z", Here: true},
+		Standbys: []status.Standby{{Name: hostile, Address: "10.0.0.2", Since: "2030-01-01T11:30:00Z"}},
 		Slot: &status.Slot{
 			Name: "outbox_cdc_orders", Exists: true, WALStatus: "reserved", Retained: 6 << 30, Budget: 8 << 30, Safe: ptr(int64(10 << 30)), Lag: 5 << 20,
 			LagSeconds: ptr(61.0), Growth: ptr(1e6), Loss: &status.Loss{Seconds: 2000, By: status.LossByBudget},
@@ -114,7 +115,7 @@ func TestStreamsAreShown(t *testing.T) {
 			"Action needed", "Kafka cluster main cannot be used", "Nothing is lost", "WAL held back: 6 GiB of 8 GiB (wal_budget)", "10 GiB more",
 			"at the WAL budget in about 33 min", "4,321", "1,000 rows/s", "1,234 pending", "<polyline", `aria-label="Rows published in the last hour: at most 99 rows/s"`,
 		},
-		"/streams/orders": {"What happened", "other refuses to fence former leaders", "0/3", "cdc@db:5432/orders", "name: orders", "and 200 more", `<time datetime="2030-01-01T12:00:00Z"`, "Times"},
+		"/streams/orders": {"What happened", "other refuses to fence former leaders", "0/3", ", from 10.0.0.2, since", "cdc@db:5432/orders", "name: orders", "and 200 more", `<time datetime="2030-01-01T12:00:00Z"`, "Times"},
 	} {
 		w := get(p, path)
 		body := w.Body.String()

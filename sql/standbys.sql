@@ -1,0 +1,12 @@
+-- Sessions of a stream's processes that do not hold its leadership lock: they wait for it. $1 is the
+-- lock's key, $2 what their application_name begins with, which the server cuts at 63 bytes. Columns
+-- as in lock_holder.sql. Others' addresses and times are shown to members of pg_monitor.
+SELECT a.pid::text, a.application_name, coalesce(a.client_addr::text, ''), coalesce(to_char(a.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), ''),
+    coalesce(a.usename::text, ''), 'false'
+FROM pg_stat_activity a
+WHERE a.datname = current_database() AND starts_with(a.application_name, left($2::text, 63))
+    AND NOT EXISTS (SELECT FROM pg_locks l
+        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid = a.pid
+            AND l.classid::bigint = (($1::bigint >> 32) & 4294967295) AND l.objid::bigint = ($1::bigint & 4294967295))
+ORDER BY a.application_name, a.pid
+LIMIT 20
