@@ -35,7 +35,7 @@ func ptr[T any](v T) *T { return &v }
 func busy() (status.Stream, status.Activity) {
 	st := status.Stream{
 		Name: "orders", Source: status.FromProcess, Mode: status.ModeHold, Reason: hostile,
-		Leader: &status.Leader{Name: hostile, Address: "10.0.0.1", Epoch: 3, Since: "2030-01-01T11:00:00Z", Here: true},
+		Leader:   &status.Leader{Name: hostile, Address: "10.0.0.1", Epoch: 3, Since: "2030-01-01T11:00:00Z", Here: true},
 		Standbys: []status.Standby{{Name: hostile, Address: "10.0.0.2", Since: "2030-01-01T11:30:00Z"}},
 		Slot: &status.Slot{
 			Name: "outbox_cdc_orders", Exists: true, WALStatus: "reserved", Retained: 6 << 30, Budget: 8 << 30, Safe: ptr(int64(10 << 30)), Lag: 5 << 20,
