@@ -218,7 +218,7 @@ func limitProcessors(cfg *config.Config) {
 // newPage hands the operator's page what it shows.
 func newPage(cfg *config.Config, p *prepared, version string, log zerolog.Logger) (*page.Page, error) {
 	shown := page.Config{
-		Version: version, ShowPayloads: cfg.HTTP.ShowPayloads, MayAct: admin.MayAct, Who: admin.NameOf, Log: log,
+		Version: version, ShowPayloads: cfg.HTTP.ShowPayloads, Dashboard: cfg.HTTP.Dashboard, MayAct: admin.MayAct, Who: admin.NameOf, Log: log,
 		Slots: func(ctx context.Context) ([]page.Server, error) { return pageSlots(ctx, cfg), nil },
 	}
 	for i, s := range cfg.Streams {

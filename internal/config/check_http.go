@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/url"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/transport"
 )
@@ -9,6 +10,9 @@ import (
 func checkHTTP(b *binder, h *HTTP) {
 	if h.Listen != "off" && !b.hasProblem("http.listen") && !isAddress(h.Listen, true) {
 		b.complain("http.listen", fmt.Sprintf("%q is not an address", h.Listen), "write host:port, for example 127.0.0.1:9187, or off")
+	}
+	if u, err := url.Parse(h.Dashboard); h.Dashboard != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "") {
+		b.complain("http.dashboard", fmt.Sprintf("%q is not an address of the web", h.Dashboard), "write it as a browser shows it, for example https://grafana.example/d/outbox-cdc")
 	}
 	if h.TLS != nil {
 		checkFile(b, "http.tls.cert_file", h.TLS.CertFile)

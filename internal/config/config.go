@@ -331,9 +331,12 @@ type HTTP struct {
 	// addresses, localhost and the machine's own name always may.
 	Hosts []string `yaml:"hosts"`
 	// Page serves the operator's page (docs/page.md): topics, keys, ids and errors of rows;
-	// operators of auth also requeue and discard FAILED rows. It takes auth where listen is
-	// not loopback.
+	// operators of auth also change rows, pause and resume. It takes auth where listen is not
+	// loopback.
 	Page bool `yaml:"page" default:"false"`
+	// Dashboard is the address of a dashboard of your Prometheus, which the page links to for
+	// times before the last hour.
+	Dashboard string `yaml:"dashboard" example:"https://grafana.example/d/outbox-cdc"`
 	// ShowPayloads lets the page show a row's payload.
 	ShowPayloads bool `yaml:"show_payloads" default:"false"`
 }

@@ -3,6 +3,7 @@ package page
 import (
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,10 +59,10 @@ type chart struct {
 	Points []chartPoint
 }
 
-// chartLine is one value; a stretch between two gaps is one polyline.
+// chartLine is one value; a stretch between two gaps is one polyline, or a dot.
 type chartLine struct {
-	Name, Class string
-	Stretches   []string
+	Name, Class     string
+	Stretches, Dots []string
 }
 
 // chartPoint is what is said where somebody points.
@@ -73,12 +74,55 @@ type chartPoint struct {
 const (
 	chartWidth, chartHeight = 360, 100
 	chartStep               = 10 * time.Second // samples are as far apart
+	chartDot                = 3                // half of a dot
 	chartGap                = 35 * time.Second // longer than three samples apart
 	chartPoints             = 60               // at most
 )
 
-// chartSpans are how much time is drawn: the first that is enough.
+// chartSpans are how much time is drawn: what is asked for, or the first that is enough.
 var chartSpans = []time.Duration{6 * time.Minute, 20 * time.Minute, time.Hour}
+
+// spanOf is what a request asks for, or 0.
+func spanOf(r *http.Request) time.Duration {
+	asked, err := time.ParseDuration(r.URL.Query().Get("span"))
+	if err != nil || !slices.Contains(chartSpans, asked) {
+		return 0
+	}
+	return asked
+}
+
+// spanChoice is a link to the same page with charts of some time.
+type spanChoice struct {
+	Text, Query string
+	Here        bool
+}
+
+func choicesOf(span time.Duration) []spanChoice {
+	choices := []spanChoice{{"as long as there is", "", span == 0}}
+	for _, one := range chartSpans {
+		choices = append(choices, spanChoice{fmt.Sprintf("%d min", int(one.Minutes())), one.String(), span == one})
+	}
+	return choices
+}
+
+func lastText(span time.Duration) string {
+	if span == 0 || span == time.Hour {
+		return "hour"
+	}
+	return status.About(span)
+}
+
+// lately are the samples of the last time.
+func lately(history []status.Point, span time.Duration, now time.Time) []status.Point {
+	if span == 0 {
+		return history
+	}
+	first := slices.IndexFunc(history, func(p status.Point) bool { return now.Sub(p.At) <= span })
+	if first < 0 {
+		return nil
+	}
+	return history[first:]
+}
 
 // timeline is a chart's horizontal axis, which ends now.
 type timeline struct {
@@ -110,7 +154,7 @@ type scale struct {
 }
 
 // chartOf draws; nil: there is too little to draw.
-func chartOf(title string, history []status.Point, now time.Time, axis func(least, most float64) scale, print func(float64) string, all ...series) *chart {
+func chartOf(title string, history []status.Point, span time.Duration, now time.Time, axis func(least, most float64) scale, print func(float64) string, all ...series) *chart {
 	least, most, n := math.Inf(1), 0.0, 0
 	for _, s := range all {
 		for i := range history {
@@ -122,22 +166,22 @@ func chartOf(title string, history []status.Point, now time.Time, axis func(leas
 	if n < 2 {
 		return nil
 	}
-	a, line := axis(least, most), timeline{now: now.Truncate(chartStep)} // so that a page that is followed changes with the samples only
-	for _, line.span = range chartSpans {
-		if line.now.Sub(history[0].At) <= line.span {
+	a, line := axis(least, most), timeline{now: now.Truncate(chartStep), span: span} // so that a page that is followed changes with the samples only
+	for i := 0; span == 0 && i < len(chartSpans); i++ {
+		if line.span = chartSpans[i]; line.now.Sub(history[0].At) <= line.span {
 			break
 		}
 	}
 	times := []string{agoText(line.span), agoText(line.span / 2), "now"}
-	c := &chart{Title: title, Ticks: a.ticks, Times: times, Text: title + " in the last hour: at most " + print(most)}
+	c := &chart{Title: title, Ticks: a.ticks, Times: times, Text: title + " in the last " + lastText(span) + ": at most " + print(most)}
 	for _, s := range all {
 		drawn := chartLine{Name: s.name, Class: s.class}
 		var points []string
 		var last int // x of the last point
 		end := func() {
-			if len(points) == 1 { // a dash that can be seen
+			if len(points) == 1 {
 				_, y, _ := strings.Cut(points[0], ",")
-				points = []string{fmt.Sprintf("%d,%s", max(0, last-2), y), fmt.Sprintf("%d,%s", min(last+2, chartWidth), y)}
+				drawn.Dots, points = append(drawn.Dots, fmt.Sprintf("%d,%s", min(max(chartDot, last), chartWidth-chartDot), y)), nil
 			}
 			if len(points) > 0 {
 				drawn.Stretches, points = append(drawn.Stretches, strings.Join(points, " ")), nil
@@ -228,28 +272,29 @@ func roundBytes(most float64) float64 {
 }
 
 // chartsOf draws those of one stream, as far as there is something to draw.
-func chartsOf(history []status.Point, now time.Time) []*chart {
-	return drawn(append(rowCharts("Rows published", "Time from created_at to Kafka", history, now),
-		chartOf("WAL held back by the slot", history, now, linear(roundBytes, bytesText), bytesText,
+func chartsOf(history []status.Point, span time.Duration, now time.Time) []*chart {
+	history = lately(history, span, now)
+	return drawn(append(rowCharts("Rows published", "Time from created_at to Kafka", history, span, now),
+		chartOf("WAL held back by the slot", history, span, now, linear(roundBytes, bytesText), bytesText,
 			series{"", "a", func(p *status.Point) (float64, bool) { return float64(p.Retained), true }})))
 }
 
 // chartsOfTopic draws those of one topic, whose samples end with the history.
-func chartsOfTopic(t *status.Topic, history []status.Point, now time.Time) []*chart {
+func chartsOfTopic(t *status.Topic, history []status.Point, span time.Duration, now time.Time) []*chart {
 	n := min(len(t.History), len(history))
 	own := slices.Clone(history[len(history)-n:])
 	for i, sample := range t.History[len(t.History)-n:] {
 		own[i].PerSecond, own[i].P50, own[i].P99 = float64(sample.PerSecond), float64(sample.P50), float64(sample.P99)
 	}
-	return drawn(rowCharts("Rows published to "+t.Topic, "Time from created_at to "+t.Topic, own, now))
+	return drawn(rowCharts("Rows published to "+t.Topic, "Time from created_at to "+t.Topic, lately(own, span, now), span, now))
 }
 
 // rowCharts draws how many rows went, and how long they took.
-func rowCharts(rows, times string, history []status.Point, now time.Time) []*chart {
+func rowCharts(rows, times string, history []status.Point, span time.Duration, now time.Time) []*chart {
 	return []*chart{
-		chartOf(rows, history, now, linear(roundCount, rateText), rateText,
+		chartOf(rows, history, span, now, linear(roundCount, rateText), rateText,
 			series{"", "a", func(p *status.Point) (float64, bool) { return p.PerSecond, true }}),
-		chartOf(times, history, now, decades(powerText), durationText,
+		chartOf(times, history, span, now, decades(powerText), durationText,
 			series{"p50", "a", func(p *status.Point) (float64, bool) { return p.P50, p.P50 > 0 }},
 			series{"p99", "b", func(p *status.Point) (float64, bool) { return p.P99, p.P99 > 0 }}),
 	}

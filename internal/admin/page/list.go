@@ -150,7 +150,7 @@ func (p *Page) find(w http.ResponseWriter, r *http.Request) {
 
 func (p *Page) rows(w http.ResponseWriter, r *http.Request, failed bool) {
 	f := filterOf(r.URL.Query())
-	d := rowsData{StreamRows: p.streamRows(), Acts: p.cfg.MayAct(r), Token: p.forms.token(p.cfg.Who(r), p.cfg.Now()), Failed: failed, States: []string{"failed"}}
+	d := rowsData{StreamRows: p.streamRows(0), Acts: p.cfg.MayAct(r), Token: p.forms.token(p.cfg.Who(r), p.cfg.Now()), Failed: failed, States: []string{"failed"}}
 	if failed {
 		f.State = "failed"
 	}

@@ -19,14 +19,14 @@ const (
 
 // live sends the page of one stream, or the overview, when it changed.
 func (p *Page) live(w http.ResponseWriter, r *http.Request) {
-	render := func() (string, view) { return "overview", p.overviewView() }
+	render := func() (string, view) { return "overview", p.overviewView(spanOf(r)) }
 	if name := r.URL.Query().Get("stream"); name != "" {
 		s := p.streamNamed(name)
 		if s == nil {
 			http.Error(w, "there is no such stream", http.StatusNotFound)
 			return
 		}
-		render = func() (string, view) { return "stream", p.streamView(s, "") }
+		render = func() (string, view) { return "stream", p.streamView(s, spanOf(r), "") }
 	}
 	select {
 	case p.watching <- struct{}{}:

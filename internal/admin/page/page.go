@@ -34,6 +34,8 @@ type Config struct {
 	Slots func(ctx context.Context) ([]Server, error)
 	// ShowPayloads: payloads of rows are shown.
 	ShowPayloads bool
+	// Dashboard is where longer times than an hour are drawn, or empty.
+	Dashboard string
 	// MayAct says whether who asks may requeue and discard FAILED rows, and Who,
 	// for the log, who it is. They may be nil: nobody may.
 	MayAct func(r *http.Request) bool

@@ -219,7 +219,7 @@ func TestCharts(t *testing.T) {
 			a.History[i].P50, a.History[i].P99 = 0.002, 2.5
 		}
 	}
-	charts := chartsOf(a.History, noon)
+	charts := chartsOf(a.History, 0, noon)
 	if len(charts) != 3 {
 		t.Fatalf("%d charts", len(charts))
 	}
@@ -230,7 +230,7 @@ func TestCharts(t *testing.T) {
 	for name, c := range map[string]struct{ got, want any }{
 		"rows":            {rate.Ticks, []string{"100 rows/s", "50 rows/s", "0 rows/s"}},
 		"an hour":         {rate.Times, []string{"60 min ago", "30 min ago", "now"}},
-		"six minutes":     {chartsOf(a.History[98:], a.History[99].At)[0].Times, []string{"6 min ago", "3 min ago", "now"}},
+		"six minutes":     {chartsOf(a.History[98:], 0, a.History[99].At)[0].Times, []string{"6 min ago", "3 min ago", "now"}},
 		"time":            {latency.Ticks, []string{"10 s", "1 s", "100 ms", "10 ms", "1 ms"}},
 		"bytes":           {wal.Ticks, []string{"128 MiB", "64 MiB", "0 B"}},
 		"in words":        {wal.Text, "WAL held back by the slot in the last hour: at most 99 MiB"},
@@ -242,12 +242,17 @@ func TestCharts(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, c.got, c.want)
 		}
 	}
-	// A sample after the axis's end, which moves by steps, stays on it; a single one is a dash.
+	// A sample after the axis's end, which moves by steps, stays on it; a single one is a dot.
 	late := []status.Point{{At: noon.Add(-2 * time.Minute), PerSecond: 1}, {At: noon.Add(9 * time.Second), PerSecond: 1}}
-	if c := chartsOf(late, noon.Add(9*time.Second))[0]; c.Lines[0].Stretches[1] != "358,50 360,50" || c.Points[1].X+c.Points[1].Width > chartWidth {
-		t.Errorf("beyond the axis: %q, %+v", c.Lines[0].Stretches, c.Points)
+	if c := chartsOf(late, 0, noon.Add(9*time.Second))[0]; !reflect.DeepEqual(c.Lines[0].Dots, []string{"240,50", "357,50"}) || len(c.Lines[0].Stretches) > 0 || c.Points[1].X+c.Points[1].Width > chartWidth {
+		t.Errorf("beyond the axis: %+v, %+v", c.Lines, c.Points)
 	}
-	if len(chartsOf(nil, noon)) > 0 || len(chartsOf(a.History[:1], noon)) > 0 {
+	// Less than there is, as asked for: what is older is left out of the scale, too.
+	short := chartsOf(a.History, 20*time.Minute, a.History[99].At)[0]
+	if !reflect.DeepEqual(short.Times, []string{"20 min ago", "10 min ago", "now"}) || !strings.HasPrefix(short.Lines[0].Stretches[0], "0,") || short.Text != "Rows published in the last 20 min: at most 99 rows/s" {
+		t.Errorf("twenty minutes: %+v", short)
+	}
+	if len(chartsOf(nil, 0, noon)) > 0 || len(chartsOf(a.History[:1], 0, noon)) > 0 {
 		t.Error("a line of nothing")
 	}
 }
@@ -255,7 +260,7 @@ func TestCharts(t *testing.T) {
 func TestChartsOfATopic(t *testing.T) {
 	_, a := busy()
 	samples := []status.TopicPoint{{PerSecond: 1}, {PerSecond: 2, P50: 0.25, P99: 0.5}, {PerSecond: 3, P50: 0.25, P99: 2}}
-	charts := chartsOfTopic(&status.Topic{Topic: "t", History: samples}, a.History, noon)
+	charts := chartsOfTopic(&status.Topic{Topic: "t", History: samples}, a.History, 0, noon)
 	if len(charts) != 2 {
 		t.Fatalf("%d charts", len(charts))
 	}
@@ -268,7 +273,7 @@ func TestChartsOfATopic(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	if charts := chartsOfTopic(&status.Topic{Topic: "t"}, a.History, noon); len(charts) > 0 {
+	if charts := chartsOfTopic(&status.Topic{Topic: "t"}, a.History, 0, noon); len(charts) > 0 {
 		t.Errorf("%+v", charts)
 	}
 }
@@ -442,5 +447,27 @@ func TestFilterGoesThroughTheAddress(t *testing.T) {
 	}
 	if _, err := rowID(`["1"]`, &outbox.Table{Mapping: outbox.Mapping{ID: []string{"a", "b"}}}); err == nil {
 		t.Error("half an id")
+	}
+}
+
+// Charts show as much time as is asked for, and live updates do the same.
+func TestTimeOfCharts(t *testing.T) {
+	cfg := config()
+	p := page(t, cfg)
+	for path, wants := range map[string][]string{
+		"/?span=6m":                {`data-live="/live?span=6m0s"`, `<a href="?span=6m0s" aria-current="true">6 min</a>`, "longer: your Prometheus"},
+		"/streams/orders?span=20m": {`data-live="/live?span=20m0s&amp;stream=orders"`, `<a href="?span=1h0m0s">60 min</a>`},
+		"/?span=7m":                {`data-live="/live"`, `<a href="?span=" aria-current="true">as long as there is</a>`},
+	} {
+		body := get(p, path).Body.String()
+		for _, want := range wants {
+			if !strings.Contains(body, want) {
+				t.Errorf("%s: no %s in %s", path, want, body)
+			}
+		}
+	}
+	cfg.Dashboard = "https://grafana.example/d/x?a=1&b=2"
+	if body := get(page(t, cfg), "/").Body.String(); !strings.Contains(body, `<a href="https://grafana.example/d/x?a=1&amp;b=2">longer</a>`) {
+		t.Error(body)
 	}
 }

@@ -114,7 +114,7 @@ func (p *Page) preview(w http.ResponseWriter, r *http.Request) {
 		} else { // one is to be chosen
 			code = http.StatusOK
 		}
-		d.StreamRows = p.streamRows()
+		d.StreamRows = p.streamRows(0)
 	}
 	d.preview = list
 	for i := range list.Records {

@@ -3,7 +3,9 @@ package page
 import (
 	"cmp"
 	"net/http"
+	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/operator"
@@ -13,12 +15,15 @@ import (
 // streamRow is one stream on its way WAL → stream → Kafka → SENT.
 type streamRow struct {
 	status.Stream
-	Rates   status.Rates
-	Bar     *bar
-	Charts  []*chart
-	Needs   []attention
-	Pending string
-	Failed  string
+	Rates  status.Rates
+	Bar    *bar
+	Charts []*chart
+	// Spans are how much time charts can have, and Dashboard is where longer ones are, or empty.
+	Spans     []spanChoice
+	Dashboard string
+	Needs     []attention
+	Pending   string
+	Failed    string
 	// Counted is how long ago the rows of the table were counted that was counted first, and Read the same of an old slot.
 	Counted, Read string
 	Gave          bool   // there are failed rows
@@ -33,11 +38,14 @@ type streamRow struct {
 // oldSlot: what is known of a slot is read every few seconds, unless the database cannot be asked.
 const oldSlot = 30 * time.Second
 
-func (p *Page) rowOf(s *Stream) (streamRow, status.Activity) {
+func (p *Page) rowOf(s *Stream, span time.Duration) (streamRow, status.Activity) {
 	st, a := s.Report(), s.Activity()
 	l := streamRow{
 		Stream: st, Rates: a.Rates, Bar: barOf(st.Slot), Needs: needsOf(&st),
-		Charts: chartsOf(a.History, p.cfg.Now()),
+		Charts: chartsOf(a.History, span, p.cfg.Now()), Dashboard: p.cfg.Dashboard,
+	}
+	if len(a.History) > 1 { // there may be charts
+		l.Spans = choicesOf(span)
 	}
 	for _, c := range st.Kafka {
 		if !c.Usable {
@@ -70,10 +78,10 @@ func (p *Page) rowOf(s *Stream) (streamRow, status.Activity) {
 	return l, a
 }
 
-func (p *Page) streamRows() []streamRow {
+func (p *Page) streamRows(span time.Duration) []streamRow {
 	var rows []streamRow
 	for i := range p.cfg.Streams {
-		row, _ := p.rowOf(&p.cfg.Streams[i])
+		row, _ := p.rowOf(&p.cfg.Streams[i], span)
 		rows = append(rows, row)
 	}
 	return rows
@@ -109,17 +117,17 @@ type overviewData struct {
 	StreamRows []streamRow
 }
 
-func (p *Page) overviewView() view {
-	d := overviewData{StreamRows: p.streamRows()}
+func (p *Page) overviewView(span time.Duration) view {
+	d := overviewData{StreamRows: p.streamRows(span)}
 	var needs []attention
 	for i := range d.StreamRows {
 		if len(d.StreamRows) > chartStreams {
-			d.StreamRows[i].Charts = nil
+			d.StreamRows[i].Charts, d.StreamRows[i].Spans = nil, nil
 		}
 		needs = append(needs, d.StreamRows[i].Needs...)
 	}
 	d.Needs = urgent(needs)
-	return view{Title: "Overview", Here: "overview", Data: d, JSON: "/api/v1/status", Live: "/live"}
+	return view{Title: "Overview", Here: "overview", Data: d, JSON: "/api/v1/status", Live: livePath("", span)}
 }
 
 // urgent are the needs that somebody should look at, the worst first.
@@ -129,8 +137,8 @@ func urgent(needs []attention) []attention {
 	return urgent
 }
 
-func (p *Page) overview(w http.ResponseWriter, _ *http.Request) {
-	p.show(w, http.StatusOK, "overview", p.overviewView())
+func (p *Page) overview(w http.ResponseWriter, r *http.Request) {
+	p.show(w, http.StatusOK, "overview", p.overviewView(spanOf(r)))
 }
 
 type streamData struct {
@@ -145,19 +153,31 @@ type streamData struct {
 }
 
 // streamView is the page of a stream. With a token, which every request has a new one of, it has forms.
-func (p *Page) streamView(s *Stream, token string) view {
-	l, a := p.rowOf(s)
+func (p *Page) streamView(s *Stream, span time.Duration, token string) view {
+	l, a := p.rowOf(s, span)
 	l.Long = true
 	d := streamData{Row: l, Activity: a, Database: s.Database, Configuration: s.Configuration, MoreParks: l.Parks.Total - len(a.Parks)}
 	d.Token = token
 	d.Needs = urgent(l.Needs)
-	d.Busy = p.busyTopics(&a)
+	d.Busy = p.busyTopics(&a, span)
 	path := streamPath(s.Name)
-	return view{Title: "Stream " + s.Name, Here: s.Name, Data: d, JSON: "/api/v1" + path, Live: "/live?stream=" + path[len("/streams/"):]}
+	return view{Title: "Stream " + s.Name, Here: s.Name, Data: d, JSON: "/api/v1" + path, Live: livePath(s.Name, span)}
+}
+
+// livePath is the address of the live updates of a page.
+func livePath(stream string, span time.Duration) string {
+	q := url.Values{}
+	if stream != "" {
+		q.Set("stream", stream)
+	}
+	if span != 0 {
+		q.Set("span", span.String())
+	}
+	return strings.TrimSuffix("/live?"+q.Encode(), "?")
 }
 
 // busyTopics draws the topics with the most rows in the last hour.
-func (p *Page) busyTopics(a *status.Activity) []*chart {
+func (p *Page) busyTopics(a *status.Activity, span time.Duration) []*chart {
 	rows := func(t *status.Topic) (sum float32) {
 		for i := range t.History {
 			sum += t.History[i].PerSecond
@@ -168,7 +188,7 @@ func (p *Page) busyTopics(a *status.Activity) []*chart {
 	slices.SortStableFunc(topics, func(x, y status.Topic) int { return cmp.Compare(rows(&y), rows(&x)) })
 	var busy []*chart
 	for i := range topics[:min(len(topics), shownTopics)] {
-		busy = append(busy, chartsOfTopic(&topics[i], a.History, p.cfg.Now())...)
+		busy = append(busy, chartsOfTopic(&topics[i], a.History, span, p.cfg.Now())...)
 	}
 	return busy
 }
@@ -183,7 +203,7 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	if s.Pauses != nil && p.cfg.MayAct(r) {
 		token = p.forms.token(p.cfg.Who(r), p.cfg.Now())
 	}
-	p.show(w, http.StatusOK, "stream", p.streamView(s, token))
+	p.show(w, http.StatusOK, "stream", p.streamView(s, spanOf(r), token))
 }
 
 type slotsData struct {
