@@ -209,7 +209,7 @@ func printStream(out io.Writer, r *status.Report, s *status.Stream) error {
 	}
 	for i := range s.Findings {
 		if f := &s.Findings[i]; f.Level != status.Note && !f.Parked { // what is parked is below
-			line(map[string]string{status.Bad: "trouble", status.Warn: "look at"}[f.Level], "%s", f.Text)
+			line(map[string]string{status.Bad: "trouble", status.Warn: "look at"}[f.Level], "%s%s", f.Text, since(f.Since))
 		}
 	}
 	if s.Mode != status.ModeUnknown {
@@ -250,6 +250,13 @@ func printStream(out io.Writer, r *status.Report, s *status.Stream) error {
 	}
 	printParks(line, &s.Parks)
 	return w.Flush()
+}
+
+func since(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return ", since " + at.UTC().Format(time.RFC3339)
 }
 
 func leaderText(l *status.Leader, process string) string {

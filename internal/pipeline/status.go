@@ -26,8 +26,11 @@ func (s *Stream) Status() status.Stream {
 	if b.leader != nil && b.leader.Intruder != "" {
 		out.Mode, out.Reason = status.ModeStopped, b.leader.Intruder
 	}
-	if out.Error = s.Failing(); out.Error != "" && s.unreachable.Load() {
-		out.Mode, out.Unreachable = status.ModeUnknown, true
+	if f := s.failed.Load(); f != nil {
+		out.Error, out.ErrorSince = f.text, f.since
+		if s.unreachable.Load() {
+			out.Mode, out.Unreachable = status.ModeUnknown, true
+		}
 	}
 	if quiet := time.Since(m.Heard); m.Leader && !m.Heard.IsZero() && quiet > s.cfg.Silence && s.cfg.Silence > 0 {
 		out.Silence = quiet
@@ -84,8 +87,8 @@ func (s *Stream) Activity() status.Activity {
 
 // Failing is what keeps the stream from working, for people, or empty.
 func (s *Stream) Failing() string {
-	if text := s.failed.Load(); text != nil {
-		return *text
+	if f := s.failed.Load(); f != nil {
+		return f.text
 	}
 	return ""
 }

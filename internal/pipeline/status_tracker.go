@@ -135,10 +135,12 @@ func (b *statusTracker) cluster(c outbox.ClusterState) {
 		one.Error = c.Err.Error()
 		b.recent.recordError(time.Now(), "Kafka cluster "+c.Cluster, one.Error, "")
 	}
-	if before, known := b.kafka[c.Cluster]; !known || before.Usable != c.Usable {
+	before, known := b.kafka[c.Cluster]
+	if one.Since = before.Since; !known || before.Usable != c.Usable {
+		one.Since = time.Now().UTC()
 		b.recent.recordEvent(time.Now(), "kafka", "Kafka cluster "+c.Cluster+map[bool]string{true: " can be used", false: " cannot be used: " + one.Error}[c.Usable])
 	}
-	one.Fencing = b.kafka[c.Cluster].Fencing
+	one.Fencing = before.Fencing
 	b.kafka[c.Cluster] = one
 }
 

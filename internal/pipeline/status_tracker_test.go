@@ -47,6 +47,8 @@ func TestStatusOfALeader(t *testing.T) {
 	b.outcome(&outbox.Outcome{Class: outbox.Delivered, Rows: make([]*outbox.Row, 30)}, now)
 	b.outcome(&outbox.Outcome{Class: outbox.Refused, Rows: []*outbox.Row{{Table: table, ID: "1"}}, Err: errors.New("too large")}, now)
 	b.marked([]outbox.Marked{{State: outbox.MarkedFailed}, {State: outbox.MarkedSent}})
+	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("refused")})
+	away := b.kafka["main"].Since
 	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("nobody answers")})
 	b.retained("slot", 1000, false, replication.Retained{Insert: 500, Restart: 300, Status: "reserved", Safe: -1}, "", time.Second, now)
 	b.retained("slot", 1000, false, replication.Retained{Insert: 600, Restart: 300, Status: "reserved", Safe: 50}, "process 7 app", time.Second, now.Add(time.Second))
@@ -68,6 +70,8 @@ func TestStatusOfALeader(t *testing.T) {
 		t.Errorf("%+v", st.Flow)
 	case st.Slot.Retained != 300 || *st.Slot.Growth != 100 || *st.Slot.Loss != (status.Loss{Seconds: 0.5, By: status.LossByServer}):
 		t.Errorf("%+v", st.Slot)
+	case away.IsZero() || !st.Kafka[0].Since.Equal(away):
+		t.Errorf("an outage goes on, for another reason: %+v, before since %s", st.Kafka, away)
 	case st.Parks.Total != 1 || *st.Tables[0].Pending != 5:
 		t.Errorf("%+v", st)
 	}
@@ -77,6 +81,10 @@ func TestStatusOfALeader(t *testing.T) {
 	st = s.Status()
 	if st.Mode != status.ModeUnknown || !strings.HasPrefix(st.ModeText, "cannot connect; who leads is unknown") || st.Leader != nil || st.Standbys != nil || st.Slot.At.IsZero() || st.Level != status.Bad {
 		t.Errorf("the connection is lost: %+v", st)
+	}
+	s.report(errors.New("another reason"), time.Second)
+	if again := s.Status(); !again.ErrorSince.Equal(st.ErrorSince) || st.ErrorSince.IsZero() || again.Error != "another reason" {
+		t.Errorf("since %s, before since %s", again.ErrorSince, st.ErrorSince)
 	}
 	s.failed.Store(nil)
 	m.Standby()

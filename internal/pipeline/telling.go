@@ -22,7 +22,7 @@ type telling struct {
 	traces  *tracing.Stream
 	tracker statusTracker
 	// failed is the error that keeps the stream from working, logged once.
-	failed atomic.Pointer[string]
+	failed atomic.Pointer[failure]
 	// unreachable: what failed is that the database could not be asked.
 	unreachable atomic.Bool
 }
@@ -34,6 +34,22 @@ func newTelling(log zerolog.Logger, m *metrics.Stream, traces *tracing.Stream) *
 	}}
 }
 
+// failure is what keeps a stream from working, and since when something does.
+type failure struct {
+	text  string
+	since time.Time
+}
+
+// fails says whether the same kept the stream from working before.
+func (t *telling) fails(text string) bool {
+	before, now := t.failed.Load(), &failure{text, time.Now().UTC()}
+	if before != nil {
+		now.since = before.since
+	}
+	t.failed.Store(now)
+	return before != nil && before.text == text
+}
+
 // works says that nothing keeps the stream from working any more.
 func (t *telling) works() { t.failed.Store(nil) }
 
@@ -42,7 +58,7 @@ func (t *telling) report(err error, pause time.Duration) {
 	text := postgres.Text(err)
 	t.tracker.recordError("the stream", text, "")
 	t.unreachable.Store(postgres.Unreachable(err))
-	if before := t.failed.Swap(&text); before != nil && *before == text {
+	if t.fails(text) {
 		return
 	}
 	t.log.Error().Ctx(loglimit.About(text)).Err(err).Dur("retry_in", pause).Bool("needs_a_person", postgres.Permanent(err)).Msg("the stream does not work")
@@ -55,7 +71,7 @@ func (t *telling) tellStandby(h replication.Holder) {
 	t.tracker.follows(h)
 	if text := h.Intruder(); text != "" {
 		t.metrics.LockForeign()
-		t.failed.Store(&text)
+		t.fails(text)
 		t.log.Error().Str("leader", h.String()).Str("role", h.Role).Msg(text)
 		return
 	}

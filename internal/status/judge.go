@@ -36,6 +36,8 @@ type Finding struct {
 	Text string `json:"text"`
 	// Hint says what to do.
 	Hint string `json:"hint"`
+	// Since is since when it is so. Missing: not known, or the text says it.
+	Since time.Time `json:"since,omitzero"`
 	// Alert is the alert that tells of it, and so the page in docs/runbooks. Missing: none does.
 	Alert string `json:"alert,omitempty"`
 	// Blocks: rows of a whole cluster, table or stream cannot be published, so the stream is not ready.
@@ -109,7 +111,7 @@ func (j *judgment) mode() {
 	}
 	switch {
 	case s.Error != "":
-		j.add(Finding{Level: Bad, Short: short, Text: "It does not work: " + s.Error, Hint: check, Alert: alert, Blocks: true})
+		j.add(Finding{Level: Bad, Short: short, Text: "It does not work: " + s.Error, Hint: check, Since: s.ErrorSince, Alert: alert, Blocks: true})
 	case s.Mode == ModeStopped:
 		j.add(Finding{Level: Bad, Text: strings.TrimSuffix("No process leads: "+s.Reason, ": "), Hint: "Start outbox-cdc run; its log says why it ended.", Alert: "OutboxNoLeader", Blocks: true})
 	case s.Mode == ModeUnknown:
@@ -175,7 +177,7 @@ func (j *judgment) kafka() {
 	for _, c := range j.s.Kafka {
 		if !c.Usable {
 			j.add(Finding{
-				Level: Bad, Short: "Kafka cluster " + c.Name + " cannot be used", Text: "Kafka cluster " + c.Name + " cannot be used: " + c.Error, Alert: "OutboxKafkaUnusable", Blocks: true,
+				Level: Bad, Short: "Kafka cluster " + c.Name + " cannot be used", Text: "Kafka cluster " + c.Name + " cannot be used: " + c.Error, Since: c.Since, Alert: "OutboxKafkaUnusable", Blocks: true,
 				Hint: "Nothing is lost: its rows wait and go on by themselves once a broker answers. Look at the brokers, the network and the credentials.",
 			})
 		}
@@ -203,7 +205,7 @@ func (j *judgment) parks() {
 	for i := range j.s.Parks.Top {
 		g := &j.s.Parks.Top[i]
 		whole = whole || g.Kind == outbox.ScopeStream.String()
-		f := Finding{Level: Warn, Text: "Parked: " + g.Scopes() + ": " + g.Reason, Hint: hintOf(g.Cause), Alert: "OutboxParked", Parked: true}
+		f := Finding{Level: Warn, Text: "Parked: " + g.Scopes() + ": " + g.Reason, Hint: hintOf(g.Cause), Since: g.Since, Alert: "OutboxParked", Parked: true}
 		cause, unmarked := outbox.Cause(g.Cause), g.Cause == string(outbox.CauseWriteBack)
 		switch kind := g.Kind; {
 		case kind == outbox.ScopeStream.String(): // the mode says it

@@ -7,6 +7,8 @@ import (
 	"time"
 )
 
+var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+
 // trouble is one situation: what makes it, and what has to be said of it.
 type trouble struct {
 	name    string
@@ -20,7 +22,7 @@ type trouble struct {
 
 func parked(kind, cause string, count int) func(*Stream) {
 	return func(s *Stream) {
-		s.Parks.Top = append(s.Parks.Top, ParkGroup{Kind: kind, Cause: cause, Count: count, Reason: "because", Example: kind + " x"})
+		s.Parks.Top = append(s.Parks.Top, ParkGroup{Kind: kind, Cause: cause, Count: count, Reason: "because", Since: noon, Example: kind + " x"})
 	}
 }
 
@@ -28,11 +30,14 @@ func troubles() []trouble {
 	one, many := int64(1), int64(1500)
 	mode := func(mode string) func(*Stream) { return func(s *Stream) { s.Mode = mode } }
 	return []trouble{
-		{"unreachable", func(s *Stream) { s.Mode, s.Unreachable, s.Error, s.Leader = ModeUnknown, true, "refused", nil }, Bad, "cannot connect; who leads is unknown", "OutboxNoLeader", true, "mode"},
-		{"broken", func(s *Stream) { s.Mode, s.Error = ModeStarting, "no such publication" }, Bad, "does not work", "OutboxStreamFails", true, "mode"},
+		{"unreachable", func(s *Stream) {
+			s.Mode, s.Unreachable, s.Error, s.Leader = ModeUnknown, true, "refused", nil
+			s.ErrorSince = noon
+		}, Bad, "cannot connect; who leads is unknown", "OutboxNoLeader", true, "mode"},
+		{"broken", func(s *Stream) { s.Mode, s.Error, s.ErrorSince = ModeStarting, "no such publication", noon }, Bad, "does not work", "OutboxStreamFails", true, "mode"},
 		{"nobody leads", mode(ModeStopped), Bad, "stopped: no process leads", "OutboxNoLeader", true, "mode"},
 		{"silent", func(s *Stream) { s.Silence = 31 * time.Second }, Bad, "nothing heard for 31 s", "OutboxSilent", true, ""},
-		{"Kafka is away", func(s *Stream) { s.Kafka = []Cluster{{Name: "main", Error: "refused"}} }, Bad, "Kafka cluster main cannot be used", "OutboxKafkaUnusable", true, ""},
+		{"Kafka is away", func(s *Stream) { s.Kafka = []Cluster{{Name: "main", Error: "refused", Since: noon}} }, Bad, "Kafka cluster main cannot be used", "OutboxKafkaUnusable", true, ""},
 		{"a table is stuck", parked("table", "mapping", 1), Bad, "stuck", "OutboxParked", true, ""},
 		{"another table is stuck", parked("table", "write_back", 1), Bad, "stuck", "OutboxParked", true, ""},
 		{"the slot is lost", func(s *Stream) { s.Slot = &Slot{Name: "s", WALStatus: "lost"} }, Bad, "slot lost", "OutboxSlotLost", false, "slot"},
@@ -132,6 +137,9 @@ func tell(t *testing.T, name string, s *Stream, one *trouble) {
 		}
 	}
 	for _, f := range s.Findings {
+		if f.Level == Bad && f.Since.IsZero() && (s.Error != "" && strings.Contains(f.Text, s.Error) || f.Parked || f.Alert == "OutboxKafkaUnusable") {
+			t.Errorf("%s: since when? %+v", name, f)
+		}
 		found = found || f.Alert == one.alert && f.Level == one.level
 		if f.Hint == "" || f.Text == "" || f.Level == Bad && f.Alert == "" {
 			t.Errorf("%s: %+v", name, f)

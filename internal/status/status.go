@@ -85,6 +85,8 @@ type Stream struct {
 	Flow *Flow `json:"flow,omitempty"`
 	// Error is what could not be found out, or what keeps the process from working.
 	Error string `json:"error,omitempty"`
+	// ErrorSince is since when something keeps the process from working. Missing: nothing does, or no process answered.
+	ErrorSince time.Time `json:"error_since,omitzero"`
 	// Unreachable: the database could not be asked, so that what is known of it is old.
 	Unreachable bool `json:"-"`
 	// Unproven is why the stream has not been seen to be able to do its work since the process started.
@@ -196,6 +198,8 @@ type Cluster struct {
 	Usable bool `json:"usable"`
 	// Error is why it cannot be used.
 	Error string `json:"error,omitempty"`
+	// Since is since when it can be used, or cannot.
+	Since time.Time `json:"since,omitzero"`
 	// Fencing of former leaders: `on`, `refused` (by the brokers) or `off`. Missing: not known yet.
 	Fencing string `json:"fencing,omitempty"`
 }
