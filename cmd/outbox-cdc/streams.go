@@ -81,8 +81,7 @@ func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, l
 	m.Findings(stream.Status)
 	p.streams = append(p.streams, stream)
 	p.watched = append(p.watched, supervised{halted: stream.Halted, Stream: admin.Stream{
-		Name: s.Name, Status: m.Status, Failing: stream.Failing, Unproven: proof.missing, Report: stream.Status,
-		Silence: 3 * s.Postgres.WALSenderTimeout,
+		Name: s.Name, Status: m.Status, Report: stream.Status,
 	}})
 	return nil
 }

@@ -91,7 +91,7 @@ func (s *supervisor) tell(now time.Time) string {
 	var lines []string
 	settled := true // all streams have come to work, or to a reason why not
 	for _, stream := range s.streams {
-		mode, failing := stream.Status().Mode, stream.Failing()
+		mode, failing := stream.Status().Mode, stream.Report().Error
 		switch {
 		case failing != "":
 			mode = "does not work: " + strings.ReplaceAll(failing, "\n", " ")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
 // systemd listens as it does: on a datagram socket that NOTIFY_SOCKET names.
@@ -84,9 +85,9 @@ func TestAStopThatIsOverAtOnceIsTold(t *testing.T) {
 func watched(mode, failing string, halted time.Duration) supervised {
 	return supervised{
 		Stream: admin.Stream{
-			Name:    "orders",
-			Status:  func() metrics.Status { return metrics.Status{Mode: mode} },
-			Failing: func() string { return failing },
+			Name:   "orders",
+			Status: func() metrics.Status { return metrics.Status{Mode: mode} },
+			Report: func() status.Stream { return status.Stream{Error: failing} },
 		},
 		halted: func(time.Time) time.Duration { return halted },
 	}

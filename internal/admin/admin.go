@@ -6,7 +6,6 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -49,20 +48,12 @@ type Config struct {
 	Stopping func()
 }
 
-// Stream is one stream, as readiness sees it.
+// Stream is one stream.
 type Stream struct {
 	Name string
-	// Status is the stream's state.
+	// Status is its replication connection's state.
 	Status func() metrics.Status
-	// Failing is what keeps the stream from working, for people, or empty.
-	Failing func() string
-	// Unproven is why the stream has not been seen to be able to do its work since
-	// the process started, or empty; nil: nobody looks.
-	Unproven func() string
-	// Silence is how long the replication connection of a leader may be quiet
-	// before the stream counts as not ready.
-	Silence time.Duration
-	// Report is how the stream stands; nil: /api/v1/status leaves it out.
+	// Report is how it stands. Readiness goes by its findings.
 	Report func() status.Stream
 }
 
@@ -237,51 +228,22 @@ func noStream(w http.ResponseWriter, name string) {
 	refuse(w, http.StatusNotFound, fmt.Sprintf("there is no stream %q", name))
 }
 
-// judge decides whether a stream is ready: it has been seen to be able to do its
-// work since the process started, and now it is the standby of another process, or
-// leads, hears from PostgreSQL, and nothing keeps all rows of a Kafka cluster or
-// of a table from being published.
+// judge says whether a stream is ready: no finding blocks it. It has been seen to be able to do its work since the
+// process started, and now it is the standby of another process, or leads, hears from PostgreSQL, and nothing keeps
+// all rows of a Kafka cluster or of a table from being published. Single topics, keys and rows that wait are no reason
+// to hold up a rolling update.
 func judge(s Stream, now time.Time) StreamReadiness {
-	st, failing := s.Status(), s.Failing()
-	var report status.Stream
-	if s.Report != nil {
-		report = s.Report()
-	}
-	out := StreamReadiness{Name: s.Name, Mode: cmp.Or(report.Mode, st.Mode), Leader: st.Leader}
-	silence := now.Sub(st.Heard)
+	st, report := s.Status(), s.Report()
+	out := StreamReadiness{Name: s.Name, Ready: true, Mode: report.Mode, Leader: st.Leader}
 	if !st.Heard.IsZero() {
-		out.Silence = new(silence.Seconds())
+		out.Silence = new(now.Sub(st.Heard).Seconds())
 	}
-	switch {
-	case failing != "":
-		out.Reason = failing
-	case s.Unproven != nil && s.Unproven() != "":
-		out.Reason = s.Unproven()
-	case st.Mode == "standby":
-		out.Ready = true
-	case !st.Leader:
-		out.Reason = "connecting to the database"
-	case st.Heard.IsZero():
-		out.Reason = "the replication connection is not streaming yet"
-	case silence > s.Silence:
-		out.Reason = fmt.Sprintf("nothing heard on the replication connection for %s", silence.Round(time.Second))
-	default:
-		out.Reason = obstacle(&report)
-		out.Ready = out.Reason == ""
-	}
-	return out
-}
-
-// obstacle is what keeps a leader from publishing any row of a Kafka cluster or
-// of a table. Single topics, keys and rows that wait are no reason to hold up a
-// rolling update.
-func obstacle(s *status.Stream) string {
-	for i := range s.Findings {
-		if f := &s.Findings[i]; f.Blocks {
-			return f.Text
+	for i := range report.Findings {
+		if f := &report.Findings[i]; f.Blocks && out.Ready {
+			out.Ready, out.Reason = false, f.Text
 		}
 	}
-	return ""
+	return out
 }
 
 // serveStatus answers GET /api/v1/status, of one stream with ?stream=NAME.
@@ -289,7 +251,7 @@ func serveStatus(w http.ResponseWriter, r *http.Request, cfg *Config, now time.T
 	body := status.Report{At: now.UTC(), Version: cfg.Version, Process: r.Host, Streams: []status.Stream{}}
 	wanted := r.URL.Query().Get("stream")
 	for _, s := range cfg.Streams {
-		if s.Report != nil && (wanted == "" || wanted == s.Name) {
+		if wanted == "" || wanted == s.Name {
 			one := s.Report()
 			if !details(r) {
 				withoutDetails(&one)

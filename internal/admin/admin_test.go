@@ -21,36 +21,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
-func stream(name string, st metrics.Status, failing string) Stream {
+func stream(name string, report status.Stream) Stream {
+	report.Name = name
+	status.Judge(&report)
 	return Stream{
-		Name: name, Silence: 10 * time.Second,
-		Status:  func() metrics.Status { return st },
-		Failing: func() string { return failing },
-	}
-}
-
-func TestJudge(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		status  metrics.Status
-		failing string
-		ready   bool
-		reason  string
-	}{
-		{"not begun", metrics.Status{}, "", false, "connecting to the database"},
-		{"standby", metrics.Status{Mode: "standby"}, "", true, ""},
-		{"leading, not streaming", metrics.Status{Mode: "sweep", Leader: true}, "", false, "the replication connection is not streaming yet"},
-		{"streaming", metrics.Status{Mode: "stream", Leader: true, Heard: noon.Add(-9 * time.Second)}, "", true, ""},
-		{"holding", metrics.Status{Mode: "hold", Leader: true, Heard: noon}, "", true, ""},
-		{"silent", metrics.Status{Mode: "stream", Leader: true, Heard: noon.Add(-11 * time.Second)}, "", false, "nothing heard on the replication connection for 11s"},
-		{"failing", metrics.Status{}, "wal_level is replica", false, "wal_level is replica"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			got := judge(stream("s", c.status, c.failing), noon)
-			if got.Ready != c.ready || got.Reason != c.reason {
-				t.Errorf("got %+v", got)
-			}
-		})
+		Name: name, Report: func() status.Stream { return report },
+		Status: func() metrics.Status { return metrics.Status{Leader: report.Led(), Heard: noon.Add(-9 * time.Second)} },
 	}
 }
 
@@ -88,9 +64,14 @@ func TestReadyIsWhoCouldDoItsWork(t *testing.T) {
 		report   func(*status.Stream)
 		reason   string
 	}{
-		"a standby that was not seen to work": {"standby", "no such topic", nil, "no such topic"},
-		"a leader that was not seen to work":  {"stream", "no such topic", nil, "no such topic"},
-		"a standby":                           {"standby", "", func(s *status.Stream) { s.Kafka = []status.Cluster{{Name: "main"}} }, ""},
+		"a standby that was not seen to work": {"standby", "no such topic", nil, "It has not been seen to be able to do its work: no such topic"},
+		"a leader that was not seen to work":  {"stream", "no such topic", nil, "It has not been seen to be able to do its work: no such topic"},
+		"not begun":                           {"starting", "", nil, "It is connecting to the database."},
+		"a standby":                           {"standby", "", nil, ""},
+		"a leader":                            {"stream", "", nil, ""},
+		"leading, not streaming":              {"sweep", "", func(s *status.Stream) { s.Deaf = true }, "The replication connection is not streaming yet."},
+		"silent":                              {"stream", "", func(s *status.Stream) { s.Silence = 11 * time.Second }, "Nothing was heard on the replication connection for 11 s."},
+		"failing":                             {"starting", "", func(s *status.Stream) { s.Error = "wal_level is replica" }, "It does not work: wal_level is replica"},
 		"Kafka is away": {
 			"hold", "", func(s *status.Stream) { s.Kafka = []status.Cluster{{Name: "main", Error: "refused"}} },
 			"Kafka cluster main cannot be used: refused",
@@ -101,16 +82,11 @@ func TestReadyIsWhoCouldDoItsWork(t *testing.T) {
 		"one topic is not there":    {"stream", "", park("topic", outbox.CauseTopic), ""},
 		"a key waits for its retry": {"stream", "", park("key", outbox.CauseRowError), ""},
 	} {
-		s := stream("s", metrics.Status{Mode: c.mode, Leader: c.mode != "standby", Heard: noon}, "")
-		s.Unproven = func() string { return c.unproven }
-		s.Report = func() status.Stream {
-			report := status.Stream{Mode: c.mode}
-			if c.report != nil {
-				c.report(&report)
-			}
-			status.Judge(&report)
-			return report
+		report := status.Stream{Mode: c.mode, Unproven: c.unproven}
+		if c.report != nil {
+			c.report(&report)
 		}
+		s := stream("s", report)
 		if got := judge(s, noon); got.Reason != c.reason || got.Ready != (c.reason == "") {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -127,8 +103,8 @@ func get(t *testing.T, h http.Handler, path string) (int, string) {
 func TestHandler(t *testing.T) {
 	registry := metrics.New("1.2.3", "abc")
 	registry.Stream("good", []*outbox.Table{{Schema: "public", Name: "outbox"}}, 1)
-	good := stream("good", metrics.Status{Mode: "standby"}, "")
-	bad := stream("bad", metrics.Status{}, "")
+	good := stream("good", status.Stream{Mode: "standby"})
+	bad := stream("bad", status.Stream{Mode: "starting"})
 	h := handler(t, Config{Metrics: registry.Handler(), Streams: []Stream{good, bad}, Version: "1.2.3"})
 	for path, want := range map[string]int{
 		"/": 200, "/healthz": 200, "/metrics": 200, "/readyz": 503, "/readyz?stream=good": 200, "/readyz?stream=bad": 503, "/readyz?stream=none": 404, "/other": 404,

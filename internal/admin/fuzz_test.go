@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
@@ -23,10 +22,9 @@ func FuzzRequests(f *testing.F) {
 	f.Add("HEAD", "/readyz/", "a;b", "bearer secret", "")
 	cfg := Config{
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("confidential")) }),
-		Streams: []Stream{stream("orders", metrics.Status{Mode: "stream", Leader: true, Heard: noon}, "")},
+		Streams: []Stream{stream("orders", status.Stream{Mode: "stream", Reason: "confidential"})},
 		Auth:    Auth{Users: []User{{Role: Viewer, Password: fixed("secret")}, {Role: Operator, Name: "somebody", Password: fixed("another")}}},
 	}
-	cfg.Streams[0].Report = func() status.Stream { return status.Stream{Name: "orders", Reason: "confidential"} }
 	h, err := Handler(cfg, func() time.Time { return noon })
 	if err != nil {
 		f.Fatal(err)

@@ -28,7 +28,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
@@ -316,10 +315,7 @@ func TestSecretsAreAskedForAgain(t *testing.T) {
 
 // Reasons and keys are for viewers.
 func TestDetails(t *testing.T) {
-	bad := stream("bad", metrics.Status{}, "role cdc may not use slot secret_slot")
-	bad.Report = func() status.Stream {
-		return status.Stream{Name: "bad", Reason: "secret_reason", Error: "secret_error", Parks: status.Parks{Total: 1, Top: []status.ParkGroup{{Example: "secret_key"}}}}
-	}
+	bad := stream("bad", status.Stream{Reason: "secret_reason", Error: "secret_error", Parks: status.Parks{Total: 1, Top: []status.ParkGroup{{Example: "secret_key"}}}})
 	cfg := Config{Metrics: http.NotFoundHandler(), Streams: []Stream{bad}}
 	anybody := func(*http.Request) {}
 	for _, c := range []struct {
@@ -493,17 +489,14 @@ func TestPageIsServed(t *testing.T) {
 }
 
 func TestStatus(t *testing.T) {
-	good := stream("good", metrics.Status{Mode: "standby"}, "")
-	good.Report = func() status.Stream { return status.Stream{Name: "good", Mode: status.ModeStandby} }
-	other := stream("other", metrics.Status{}, "")
-	other.Report = func() status.Stream { return status.Stream{Name: "other"} }
+	good, other := stream("first", status.Stream{Mode: status.ModeStandby}), stream("other", status.Stream{})
 	h := handler(t, Config{Metrics: http.NotFoundHandler(), Streams: []Stream{good, other}, Version: "1.2.3"})
 	code, body := get(t, h, "/api/v1/status")
 	var r status.Report
 	if err := json.Unmarshal([]byte(body), &r); err != nil || code != 200 || len(r.Streams) != 2 || r.Version != "1.2.3" || !r.At.Equal(noon) || r.Streams[0].Mode != "standby" {
 		t.Errorf("%d %v %s", code, err, body)
 	}
-	if code, body := get(t, h, "/api/v1/status?stream=other"); code != 200 || strings.Contains(body, "good") {
+	if code, body := get(t, h, "/api/v1/status?stream=other"); code != 200 || strings.Contains(body, `"first"`) {
 		t.Errorf("%d %s", code, body)
 	}
 	if code, body := get(t, h, "/api/v1/status?stream=none"); code != 404 || !strings.Contains(body, "there is no stream") {

@@ -32,6 +32,7 @@ func (s *Stream) Status() status.Stream {
 			out.Mode, out.Unreachable = status.ModeUnknown, true
 		}
 	}
+	out.Deaf = m.Leader && m.Heard.IsZero()
 	if quiet := time.Since(m.Heard); m.Leader && !m.Heard.IsZero() && quiet > s.cfg.Silence && s.cfg.Silence > 0 {
 		out.Silence = quiet
 	}

@@ -61,7 +61,7 @@ func Judge(s *Stream) {
 	j.kafka()
 	j.parks()
 	j.tables()
-	if s.Unproven != "" && !slices.ContainsFunc(j.found, func(f Finding) bool { return f.Level == Bad }) { // else that is why
+	if s.Unproven != "" && !slices.ContainsFunc(j.found, func(f Finding) bool { return f.Level == Bad && f.Blocks }) { // else that is why
 		j.add(Finding{
 			Level: Warn, Short: "not ready", Text: "It has not been seen to be able to do its work: " + s.Unproven,
 			Hint: "outbox-cdc check --stream " + s.Name + " says what is wrong, and the command that fixes it.", Blocks: true,
@@ -118,6 +118,9 @@ func (j *judgment) mode() {
 		j.add(Finding{Level: Bad, Text: "Nobody could be asked.", Hint: check, Alert: "OutboxAbsent", Blocks: true})
 	case s.Mode == ModeStarting:
 		j.add(Finding{Level: Warn, Text: cmp.Or(s.Reason, "It is connecting to the database."), Hint: "Nothing to do if this passes within a minute; otherwise " + check, Blocks: true})
+	}
+	if s.Deaf && len(j.found) == 0 {
+		j.add(Finding{Level: Note, Text: "The replication connection is not streaming yet.", Hint: "Nothing to do if this passes within a minute; otherwise " + check, Blocks: true})
 	}
 	if s.Silence > 0 {
 		quiet := About(s.Silence)

@@ -91,6 +91,8 @@ type Stream struct {
 	Unreachable bool `json:"-"`
 	// Unproven is why the stream has not been seen to be able to do its work since the process started.
 	Unproven string `json:"-"`
+	// Deaf: the process leads, and nothing came on the replication connection yet.
+	Deaf bool `json:"-"`
 	// Silence is for how long nothing was heard on the replication connection, where that is too long.
 	Silence time.Duration `json:"-"`
 }
