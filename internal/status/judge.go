@@ -42,9 +42,10 @@ type Finding struct {
 	Alert string `json:"alert,omitempty"`
 	// Blocks: rows of a whole cluster, table or stream cannot be published, so the stream is not ready.
 	Blocks bool `json:"blocks,omitempty"`
-	// Parked and Failed say what it is about.
-	Parked bool `json:"-"`
-	Failed bool `json:"-"`
+	// Parked: it is about what is parked, which parks.top lists.
+	Parked bool `json:"parked,omitempty"`
+	// Failed: it is about FAILED rows.
+	Failed bool `json:"failed,omitempty"`
 }
 
 const (
