@@ -50,6 +50,10 @@ build/site-tools/bin/mkdocs: deploy/site/requirements.txt
 	build/site-tools/bin/pip install --quiet --disable-pip-version-check -r deploy/site/requirements.txt
 	touch $@
 
+.PHONY: page-pictures
+page-pictures: ## pictures of the page in six situations, on screen and phone, light and dark, in bin/artefacts
+	OUTBOX_TEST_ARTEFACTS='$(CURDIR)/bin/artefacts' OUTBOX_TEST_BROWSER=required OUTBOX_TEST_LONG=1 go test -count=1 -v -run '^TestSituations$$' ./test/page
+
 .PHONY: screenshots
 screenshots: ## the documentation's pictures, from a demo with its page in Chromium
 	OUTBOX_SCREENSHOTS='$(CURDIR)/docs/images' OUTBOX_TEST_BROWSER=required go test -count=1 -v -run '^TestScreenshots$$' ./test/page

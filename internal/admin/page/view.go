@@ -40,6 +40,7 @@ var functions = template.FuncMap{
 	"streamurl":  streamPath,
 	"failedurl":  failedPath,
 	"previewurl": previewPath,
+	"broken":     breakable,
 	"rowsurl":    func(stream, table string) string { return filter{Stream: stream, Table: table}.Path() },
 	"rowurl":     rowPath,
 	"keyurl": func(stream, table string, key *string) string {
@@ -55,6 +56,13 @@ var functions = template.FuncMap{
 	"total":     func(c operator.Count) string { return rowsText(c.N, c.Capped) },
 	"len64":     func(list []operator.Row) int64 { return int64(len(list)) },
 }
+
+// breakable is a name that a line may break behind its punctuation, before it breaks within a word.
+func breakable(name string) template.HTML {
+	return template.HTML(breaks.Replace(template.HTMLEscapeString(name))) // #nosec G203 -- escaped
+}
+
+var breaks = strings.NewReplacer("_", "_<wbr>", ".", ".<wbr>", "-", "-<wbr>")
 
 // rateText prints rows per second.
 func rateText(f float64) string {
