@@ -61,6 +61,7 @@ func (b *statusTracker) lost() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.leader, b.standbys = nil, nil
+	b.recent.rates, b.flow.InFlight = status.Rates{}, 0
 }
 
 // standby: these wait for the lead.

@@ -76,7 +76,11 @@ func TestStatusOfALeader(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	m.Lost()
+	b.recent.rates.Published = 30
 	b.lost()
+	if a := s.Activity(); a.Rates != (status.Rates{}) || s.Status().Flow.InFlight != 0 {
+		t.Errorf("nothing goes through any more: %+v", a.Rates)
+	}
 	s.report(&net.OpError{Op: "dial", Err: errors.New("refused")}, time.Second)
 	st = s.Status()
 	if st.Mode != status.ModeUnknown || !strings.HasPrefix(st.ModeText, "cannot connect; who leads is unknown") || st.Leader != nil || st.Standbys != nil || st.Slot.At.IsZero() || st.Level != status.Bad {

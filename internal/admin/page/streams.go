@@ -71,7 +71,7 @@ func (p *Page) rowOf(s *Stream, span time.Duration) (streamRow, status.Activity)
 	if s := st.Slot; s != nil && now.Sub(s.At) > oldSlot && !s.At.IsZero() {
 		l.Read = status.About(now.Sub(s.At))
 	}
-	l.Pending, l.Failed, l.Gave = pending.String(), failed.String(), failed.n > 0
+	l.Pending, l.Failed, l.Gave = pending.of("pending"), failed.of("failed"), failed.n > 0
 	if s := st.Slot; s != nil && s.LagSeconds != nil && *s.LagSeconds >= 1 {
 		l.Waits = status.About(time.Duration(*s.LagSeconds * float64(time.Second)))
 	}
@@ -99,11 +99,11 @@ func (t *total) add(n *int64, more bool) {
 	}
 }
 
-func (t *total) String() string {
+func (t *total) of(what string) string {
 	if !t.known {
-		return "not counted"
+		return what + " not counted"
 	}
-	return cappedText(&t.n, t.more)
+	return cappedText(&t.n, t.more) + " " + what
 }
 
 // What is drawn at most.
