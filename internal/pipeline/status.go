@@ -86,14 +86,6 @@ func (s *Stream) Activity() status.Activity {
 	return a
 }
 
-// Failing is what keeps the stream from working, for people, or empty.
-func (s *Stream) Failing() string {
-	if f := s.failed.Load(); f != nil {
-		return f.text
-	}
-	return ""
-}
-
 // Halted is how long ago the driver last went round its loop. It is 0 while no
 // driver is at work: another process leads, or the next try to connect waits.
 func (s *Stream) Halted(now time.Time) time.Duration { return s.watchdog.halted(now) }
