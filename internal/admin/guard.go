@@ -40,7 +40,7 @@ const (
 	Nobody   Role = iota // health only
 	Metrics              // metrics, and the status without rows' keys
 	Viewer               // everything that changes nothing
-	Operator             // requeue and discard rows
+	Operator             // change rows, pause and resume
 )
 
 // Auth is who may ask for what. Without users everybody may read: rows' keys and

@@ -371,8 +371,8 @@ const (
 
 // HTTPUser is one credential of HTTP: a token, or a name and a password.
 type HTTPUser struct {
-	// Role: metrics reads /metrics; viewer reads everything; operator also requeues and
-	// discards FAILED rows, and has a name.
+	// Role: metrics reads /metrics; viewer reads everything; operator also changes rows,
+	// pauses and resumes, and has a name.
 	Role string `yaml:"role" required:"true" enum:"metrics,viewer,operator"`
 	// Username for basic authentication.
 	Username string `yaml:"username"`
