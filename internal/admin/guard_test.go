@@ -315,7 +315,7 @@ func TestSecretsAreAskedForAgain(t *testing.T) {
 
 // Reasons and keys are for viewers.
 func TestDetails(t *testing.T) {
-	bad := stream("bad", status.Stream{Reason: "secret_reason", Error: "secret_error", Parks: status.Parks{Total: 1, Top: []status.ParkGroup{{Example: "secret_key"}}}})
+	bad := stream("bad", status.Stream{Reason: "secret_reason", Error: "secret_error", Standbys: []status.Standby{{Name: "secret_host"}}, Parks: status.Parks{Total: 1, Top: []status.ParkGroup{{Example: "secret_key"}}}})
 	cfg := Config{Metrics: http.NotFoundHandler(), Streams: []Stream{bad}}
 	anybody := func(*http.Request) {}
 	for _, c := range []struct {
