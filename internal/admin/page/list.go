@@ -95,18 +95,18 @@ func (p *Page) list(r *http.Request, f *filter, limit int) (listed, error) {
 }
 
 // firstOfKey finds the row that a key's later rows wait for; nil: none of it is PENDING.
-func (d *opened) firstOfKey(ctx context.Context, of *tablesql.Filter, parks []outbox.Park) (*first, error) {
+func (o *opened) firstOfKey(ctx context.Context, of *tablesql.Filter, parks []outbox.Park) (*first, error) {
 	pick := tablesql.Filter{State: tablesql.RowsPending, Key: of.Key, Topic: of.Topic}
-	found, err := d.Preview(ctx, &pick, 1, answerBytes)
+	found, err := o.Preview(ctx, &pick, 1, answerBytes)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
 	if parks == nil {
-		if parks, err = d.parks(ctx); err != nil {
+		if parks, err = o.parks(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return &first{ID: outbox.SplitID(found[0].ID), Waits: d.waits(found[0], parks)}, nil
+	return &first{ID: outbox.SplitID(found[0].ID), Waits: o.waits(found[0], parks)}, nil
 }
 
 // Replays: the list is of SENT rows.
