@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -218,13 +219,17 @@ func printRow(out io.Writer, d *openTable, r *operator.Row, payload bool) error 
 	return nil
 }
 
-// parksOf reads what the database remembers as parked; nothing where schema
-// outbox_cdc is not there yet.
+// parksOf reads what the database remembers as parked, and what operators have paused, whether the leader knows it
+// yet or not; nothing where schema outbox_cdc is not there yet.
 func parksOf(ctx context.Context, conn *pgx.Conn, stream string) ([]outbox.Park, error) {
 	err := replication.TrustSchema(ctx, postgres.On(conn))
-	var list []outbox.Park
+	var list, paused []outbox.Park
 	if err == nil {
-		list, err = statestore.New(statestore.Config{DB: conn, Stream: stream}).Load(ctx)
+		store := statestore.New(statestore.Config{DB: conn, Stream: stream})
+		if list, err = store.Load(ctx); err == nil {
+			paused, err = store.Paused(ctx)
+		}
+		list = append(slices.DeleteFunc(list, func(p outbox.Park) bool { return p.Cause == outbox.CausePaused }), paused...)
 	}
 	if errors.Is(err, statestore.ErrNoSchema) || errors.Is(err, replication.ErrNoSchema) {
 		return nil, nil

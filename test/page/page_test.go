@@ -213,8 +213,8 @@ func previewed(t *testing.T, b *browser, s *served) {
 	harmless(t, b)
 	b.shoot("preview", screen, dark, phone)
 	b.open(s.url + "/failed/row?id=%5B%226%22%5D")
-	b.click(`main a[href^="/preview"]`)
-	b.await("main", "The record that one row of table public.outbox")
+	b.await("main", "The record that it would become")
+	b.await("main", "No record:")
 	harmless(t, b)
 }
 
