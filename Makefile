@@ -195,6 +195,11 @@ findings: ## what other software does that surprises its users: is it still so? 
 	  echo "== $$script"; "$$script" || failed="$$failed $$script"; \
 	done; [ -z "$$failed" ] || { echo "changed or not run:$$failed"; exit 1; }
 
+# Not in CI: it fetches the libraries.
+.PHONY: clients
+clients: ## what the client libraries of docs/consumers.md read of committed, aborted and open transactions (ONLY='franz-go sarama')
+	test/clients/run.sh $(ONLY)
+
 # What strangers send, by its structure: rows, configurations, HTTP requests,
 # brokers' answers, replication frames. The other targets are single parsers.
 STRUCTURED := FuzzRows FuzzStructured FuzzPage FuzzAnswers FuzzFrames

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Reads one topic of transactions with each library that docs/consumers.md names, as far as this machine can install it, and compares what
+# comes with want.txt. It needs Java 17, Maven, Go, Python 3.9 and Node.js 20; a library that cannot be installed is said to be left out.
+# run.sh [NAME…]: only these libraries.
+. "$(dirname "$0")/../../findings/lib.sh"
+
+here=$(cd "$(dirname "$0")" && pwd)
+python=(confluent-kafka==2.16.1 kafka-python==3.0.12 aiokafka==0.14.0)
+node=(kafkajs@2.2.4 @platformatic/kafka@1.35.0)
+
+wanted() { [ ${#only[@]} = 0 ] || [[ " ${only[*]} " == *" $1 "* ]]; }
+only=("$@")
+
+kafka 4.4.0
+jvm "$here/Fixture.java" "$brokers" 2>"$work/fixture.log" || fail "the fixture: $(tail -n 1 "$work/fixture.log")"
+
+# any tells whether one of these is wanted.
+any() {
+  local one
+  for one in "$@"; do if wanted "$one"; then return 0; fi; done
+  return 1
+}
+
+have_python='' have_node='' have_go=''
+if any confluent-kafka kafka-python aiokafka && (python_packages "${python[@]}"); then have_python=yes; fi
+if any kafkajs platformatic && (node_packages "${node[@]}"); then have_node=yes; fi
+cp "$here/read.mjs" "$work"
+if any franz-go sarama kafka-go && (cd "$here/go" && go build -o "$work/read" .); then have_go=yes; fi
+
+# read_by LIBRARY MODE prints the values that came, in one line.
+read_by() {
+  case $1 in
+    java-*) jvm "$here/Read.java" "$brokers" mixed "$2" "${1#java-}" ;;
+    confluent-kafka | kafka-python | aiokafka)
+      [ -n "$have_python" ] || return 3
+      timeout 60 "$work/venv/bin/python" "$here/read.py" "$brokers" mixed "$2" "$1"
+      ;;
+    kafkajs | platformatic)
+      [ -n "$have_node" ] || return 3
+      timeout 60 node "$work/read.mjs" "$brokers" mixed "$2" "$1"
+      ;;
+    *)
+      [ -n "$have_go" ] || return 3
+      "$work/read" "$brokers" mixed "$2" "$1"
+      ;;
+  esac 2>>"$work/$1.log"
+}
+
+# in_order sorts what a share group gives: it promises no order.
+in_order() { if [[ $1 == *-share ]]; then tr ' ' '\n' | sort | paste -sd ' '; else cat; fi; }
+
+while IFS='|' read -r library mode want; do
+  wanted "$library" || continue
+  got=$(read_by "$library" "$mode" </dev/null) && code=0 || code=$?
+  if [ "$code" = 3 ]; then
+    echo "left out      $library: could not be installed"
+  elif [ "$code" != 0 ]; then
+    expect "$library, $mode" "$want" "error: $(tail -n 1 "$work/$library.log")"
+  else
+    expect "$library, $mode" "$want" "$(in_order "$library" <<<"$got")"
+  fi
+done < <(grep -v '^#' "$here/want.txt")
+done_here
