@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -42,12 +43,47 @@ func TestRealEndsThatAreLost(t *testing.T) {
 	t.Run("commit, and we are killed", func(t *testing.T) { endIsLost(t, k, 100, true) })
 	t.Run("abort", func(t *testing.T) { endIsLost(t, k, 10, false) })
 	t.Run("abort, and we are killed", func(t *testing.T) { endIsLost(t, k, 10, true) })
+	t.Run("the journal's", func(t *testing.T) { journalIsLost(t, k) })
+}
+
+// journalIsLost: while the journal has no leader nothing is delivered, and the partition is named.
+func journalIsLost(t *testing.T, k *harness.Cluster) {
+	topic, db := apart(t, k, k.Nodes[1]), newOnceDB()
+	var rows []*outbox.Row
+	for _, r := range numbered(topic, 0, 40) {
+		r.Partition = 1 // on the first node
+		rows = append(rows, r)
+	}
+	db.insert(rows...)
+	observer := &between{topic: topic, do: func() {
+		k.Nodes[1].Kill()
+		leaderless(t, k, topic+"-journal")
+	}}
+	cfg := db.config(k.Addrs[:1], topic)
+	cfg.BatchRows, cfg.Observer = 10, observer
+	r := newRig(t, cfg)
+	r.usable(60*time.Second, true)
+	r.publish(rows...)
+	if err := r.usable(60*time.Second, false).Err; !strings.Contains(err.Error(), topic+"-journal") {
+		t.Error(err)
+	}
+	r.mu.Lock()
+	if len(r.order) > 0 {
+		t.Errorf("%d outcomes while the journal has no leader", len(r.order))
+	}
+	r.mu.Unlock()
+	k.Nodes[1].Start(t)
+	r.expect(outbox.Delivered, 60*time.Second, rows...)
+	ends := endRows(topic, 2)
+	r.publish(ends...)
+	r.expect(outbox.Delivered, 60*time.Second, ends...)
+	eachOnce(t, readCommitted(t, k, topic, 2), rows)
 }
 
 // endIsLost has one transaction of 40 rows, in batches of so many, lose its end in partition 0. With
 // several batches the second one finds no leader, so the transaction is aborted.
 func endIsLost(t *testing.T, k *harness.Cluster, batch int, killed bool) {
-	topic, db := apart(t, k), newOnceDB()
+	topic, db := apart(t, k, k.Nodes[0]), newOnceDB()
 	victim := k.Nodes[1]
 	var rows []*outbox.Row
 	for _, r := range numbered(topic, 0, 40) {
@@ -94,9 +130,9 @@ func endIsLost(t *testing.T, k *harness.Cluster, batch int, killed bool) {
 	eachOnce(t, readCommitted(t, k, topic, 2), rows)
 }
 
-// apart makes a topic with one partition on the second node, and one on the first, where its journal and
-// the coordinator of its name are.
-func apart(t *testing.T, k *harness.Cluster) (topic string) {
+// apart makes a topic with one partition on the second node, and one on the first, where the coordinator of
+// its name is; its journal is where it is told.
+func apart(t *testing.T, k *harness.Cluster, journal *harness.Node) (topic string) {
 	t.Helper()
 	first, second := int32(k.Nodes[0].ID()), int32(k.Nodes[1].ID())
 	harness.Eventually(t, time.Minute, func() error {
@@ -109,7 +145,7 @@ func apart(t *testing.T, k *harness.Cluster) (topic string) {
 		})
 	}
 	make(topic, map[int32][]int32{0: {second}, 1: {first}})
-	make(topic+"-journal", map[int32][]int32{0: {first}})
+	make(topic+"-journal", map[int32][]int32{0: {int32(journal.ID())}})
 	harness.Eventually(t, 30*time.Second, func() error {
 		_, err := k.End(t.Context(), topic)
 		return err

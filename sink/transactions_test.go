@@ -206,6 +206,8 @@ func TestRealTransactions(t *testing.T) {
 	t.Run("taken over", func(t *testing.T) { takenOver(t, k) })
 	t.Run("refused rows", func(t *testing.T) { refusedInTransactions(t, k) })
 	t.Run("partitions added", func(t *testing.T) { partitionsAddedInTransactions(t, k) })
+	t.Run("made again", func(t *testing.T) { targetMadeAgain(t, k) })
+	t.Run("records deleted", func(t *testing.T) { recordsDeleted(t, k) })
 	t.Run("the journal", func(t *testing.T) { journalTrouble(t, k) })
 	t.Run("under faults", func(t *testing.T) { transactionsUnderFaults(t, k) })
 }
