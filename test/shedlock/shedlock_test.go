@@ -141,6 +141,7 @@ func takenAfter(t *testing.T, db *harness.DB, until time.Time) {
 func TestEachRespectsTheOther(t *testing.T) {
 	for _, clock := range []string{"database", "own"} {
 		t.Run(clock, func(t *testing.T) {
+			t.Parallel()
 			db := harness.Postgres(t)
 			db.Exec(t, ddl)
 			app := start(t, db, clock)
@@ -194,6 +195,7 @@ func TestEachRespectsTheOther(t *testing.T) {
 // once our time has passed, which is a few seconds. Then both work under the
 // lock again and again, and never at once.
 func TestAHolderThatIsKilledAndTwoThatWork(t *testing.T) {
+	t.Parallel()
 	db := harness.Postgres(t)
 	db.Exec(t, ddl+`; CREATE TABLE work (id bigserial PRIMARY KEY, who text, what text)`)
 	app := start(t, db, "database")
