@@ -25,6 +25,8 @@ VULN_COPY ?= https://vuln.go.dev/vulndb.zip
 # The whole suite starts servers of its own; two packages at a time is what a
 # small machine can bear. One package's limit is generous for slow machines.
 TESTFLAGS ?= -p 2 -timeout 30m
+# What takes longest begins first.
+LONGEST   := ./test/integration ./test/security ./sink ./test/bytes ./test/takeover
 # RERUN=1, as in CI: a few tests that fail (four, subtests included) are run again and told apart
 # at the end as flaky. Each is a bug to fix, in the test or in the program.
 RERUN     ?=
@@ -83,7 +85,7 @@ endef
 
 .PHONY: test
 test: $(if $(RERUN),$(GOTESTSUM)) ## all tests (Java 17 and Maven there: with a real Apache Kafka)
-	$(call gotest,./...,)
+	$(call gotest,$(LONGEST) ./...,)
 	go test -tags failpoints ./internal/failpoint
 	go test -tags manual ./cmd/outbox-cdc -run Manual
 
