@@ -44,10 +44,11 @@ type MappingSpec struct {
 	AvailableAfter []string `yaml:"available_after"`
 	// Cluster is the Kafka cluster of the row. Left out: kafka.default.
 	Cluster *ClusterSpec `yaml:"cluster"`
-	// Order columns in which rows are swept. It should follow the order of commits per key;
-	// ties keep the order of insertion within a transaction, until one of its rows is updated,
-	// space is reused or the table is rewritten by REPACK (CONCURRENTLY) or pg_repack. Left out:
-	// created_at.
+	// Order columns in which rows are swept. It should follow the order of commits per key. Ties go by
+	// an id column that rises with each INSERT: an identity, a sequence or uuidv7() by default. Where there is none, they
+	// keep the order of insertion within a transaction only until one of its rows is updated, space
+	// is reused or the table is rewritten by REPACK (CONCURRENTLY) or pg_repack: then add a column
+	// that rises. Left out: created_at.
 	Order []string `yaml:"order"`
 	// Published says what happens to a row on success: its status is written, it is deleted or
 	// moved, or nothing. Then nothing covers the loss of the slot, and every INSERT is published: rows that are

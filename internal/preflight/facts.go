@@ -155,6 +155,8 @@ type TableFacts struct {
 	Chosen *tablesql.Chosen
 	// Newest is how old the newest time of each column without time zone is, in seconds, if it is UTC.
 	Newest map[string]int64
+	// Tied says that rows of one key, of a sample, tie in the order columns, and no column that is known tells which came first.
+	Tied bool
 	// Locks of the application that are held next to its own relay.
 	Locks   []LockFacts
 	Missing map[string]string

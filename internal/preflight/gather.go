@@ -553,6 +553,7 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, t *TableFacts
 	look("chosen", t.chosen)
 	look("backlog", t.backlog)
 	look("newest", t.newest)
+	look("ties", t.ties)
 }
 
 // lockedFor is why a locked table was not looked at.
@@ -640,6 +641,13 @@ func (t *TableFacts) newest(ctx context.Context, conn *pgx.Conn) error {
 		t.Newest = found
 	}
 	return err
+}
+
+func (t *TableFacts) ties(ctx context.Context, conn *pgx.Conn) error {
+	if m := &t.Table.Mapping; m.Key == nil || len(m.Order) == 0 || !t.Table.Stateful() || t.Inspection.Rising != "" {
+		return nil
+	}
+	return reading(ctx, conn, t.Inspection.Relation.Ties(sampleRows, &t.Tied))
 }
 
 // reading lets the server give up when we do.

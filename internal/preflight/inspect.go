@@ -25,6 +25,8 @@ type Inspection struct {
 	Relation *tablesql.Relation
 	// Columns in the table's order, as mapping.Compile takes them.
 	Columns []mapping.Column
+	// Rising is the column that tells which of a transaction's rows was inserted first; empty: none does.
+	Rising string
 	// Partitions are the leaves of a partitioned table.
 	Partitions []string
 	// Findings are what is, or may be, in the way; the fatal ones first.
@@ -68,7 +70,7 @@ func Inspect(ctx context.Context, conn *pgx.Conn, t *outbox.Table, described tab
 	if described.Err != nil {
 		return nil, tablesql.Refusal(t, described.Err)
 	}
-	r := &Inspection{Table: t, Relation: described.Relation, Columns: described.Relation.MappingColumns()}
+	r := &Inspection{Table: t, Relation: described.Relation, Columns: described.Relation.MappingColumns(), Rising: described.Relation.Rising()}
 	i := inspector{Inspection: r, conn: conn, timeout: timeout}
 	if err := i.inspect(ctx); err != nil {
 		return nil, tablesql.WithHint(tablesql.Refusal(t, err), t, conn.Config().User)
@@ -282,7 +284,7 @@ func (i *inspector) privileges() {
 	unwritten := slices.DeleteFunc(i.existing(tablesql.Written(&i.Table.Mapping)), func(name string) bool { return i.Relation.Column(name).Writable })
 	if len(unread) > 0 {
 		i.fatal(AboutPrivilege, "SELECT is missing on "+quotedNames(unread), i.grant("SELECT"))
-	} else if !i.Relation.SystemColumns {
+	} else if !i.Relation.SystemColumns && i.Rising == "" {
 		i.advise(AboutOrder, "SELECT is granted on columns only, so rows with equal order columns cannot be swept in their order of insertion", i.grant("SELECT"))
 	}
 	if len(unwritten) > 0 {

@@ -48,7 +48,7 @@ var tableChecks = []check{
 	{
 		name: "order", judge: eachInspected(judgeOrder),
 		looks:  "the columns that rows are swept in the order of",
-		levels: "WARN: none, one that may be NULL, or ties that cannot be broken by the order of insertion",
+		levels: "WARN: none, one that may be NULL, or rows of one key tie there (a sample) and the id does not count up",
 		why:    "what the sweeper publishes is in this order, per key",
 	},
 	{
@@ -242,7 +242,22 @@ func judgeOrder(j *judgment, name string, t *TableFacts) {
 			j.warn(name, f.Problem, f.Hint+";")
 		}
 	}
-	j.otherwise(name, "%s, ties in the order of insertion", strings.Join(m.Order, ", "))
+	order := strings.Join(m.Order, ", ")
+	if t.Tied {
+		j.warn(name, "rows of one key tie in "+order+", and the id does not tell which was inserted first: when they are swept, an update or reused space may have changed their order",
+			"order: ["+order+", …]  # in the mapping: and a column that rises with each INSERT",
+			"ALTER TABLE "+quotedTable(t.Table.Table)+" ADD position bigint GENERATED ALWAYS AS IDENTITY;  -- where there is none; it rewrites the table")
+	}
+	switch rising := t.Inspection.Rising; {
+	case t.Missing["ties"] != "":
+		j.unseen(name, t.Missing["ties"])
+	case rising == "":
+		j.otherwise(name, "%s; no rows of one key are seen to tie there", order)
+	case slices.Contains(m.Order, rising):
+		j.otherwise(name, "%s", order)
+	default:
+		j.otherwise(name, "%s, ties by %s", order, rising)
+	}
 }
 
 // column of the catalogue; nil: none of that name, or it was not seen.

@@ -334,6 +334,8 @@ func TestJudgments(t *testing.T) {
 		"no identity":                 {"replica-identity", Fail, details(func(d *Details) { d.UpdatePubs, d.HasKey = []string{"dbz"}, false }), []string{`ALTER PUBLICATION "dbz" SET (publish = 'insert');`}},
 		"full identity":               {"replica-identity", Warn, details(func(d *Details) { d.UpdatePubs, d.Identity = []string{"dbz"}, "f" }), []string{"REPLICA IDENTITY DEFAULT"}},
 		"no order":                    {"order", Warn, func(f *Facts) { f.Tables[0].Table.Mapping.Order = nil }, []string{"order: [created_at]"}},
+		"tied order":                  {"order", Warn, func(f *Facts) { f.Tables[0].Tied = true }, []string{"ADD position bigint GENERATED ALWAYS AS IDENTITY"}},
+		"ties by the id":              {"order", OK, func(f *Facts) { f.Tables[0].Inspection.Rising = "id" }, nil},
 		"null order":                  {"order", Warn, catalogue(func(c *Catalogue) { c.Columns[0].NotNull = false }), []string{`ALTER "id" SET NOT NULL`}},
 		"other words": {"status-values", Fail, catalogue(func(c *Catalogue) {
 			c.StatusRules = []string{"CHECK ((status = ANY (ARRAY['NEW'::text, 'SENT'::text, 'DEAD'::text])))"}

@@ -79,6 +79,22 @@ func (r *Relation) Newest(columns []string, found func(column string, age int64)
 	return Step{Each: read, SQL: "SELECT " + strings.Join(ages, ", ") + " FROM ((" + list + last + ") UNION ALL (" + list + " LIMIT 1000)) AS sampled"}
 }
 
+// Ties says whether rows of one key tie in the order columns, among at most limit rows of the table, which must have
+// a key.
+func (r *Relation) Ties(limit int, into *bool) Step {
+	key, _, _ := r.key()
+	columns := []string{key + " AS c0"}
+	for i, name := range r.Table.Mapping.Order {
+		columns = append(columns, Ref(name)+" AS c"+strconv.Itoa(i+1))
+	}
+	read := func(row [][]byte) error {
+		*into = string(row[0]) == "t"
+		return nil
+	}
+	return Step{Each: read, SQL: fmt.Sprintf("SELECT count(*) > count(DISTINCT sampled) FROM (SELECT %s FROM %s AS t WHERE %s IS DISTINCT FROM NULL AND %s LIMIT %d) AS sampled",
+		strings.Join(columns, ", "), r.Name(), key, r.ofOurs("true"), limit)}
+}
+
 // bytes is about what the row's record takes.
 func (r *Relation) bytes() string {
 	m := &r.Table.Mapping

@@ -174,10 +174,10 @@ func (r *Relation) inOrder(most int) string {
 
 func limit(n int) string { return " LIMIT " + strconv.Itoa(n) }
 
-// order lists what rows are swept by: the profile's order columns; among rows
-// that tie there, one that was tried before, since a key's rows behind it are
-// not tried before it is through (and its new version lost its place); then the
-// order of insertion within a transaction, cmin and ctid, where they may be
+// order lists what rows are swept by: the profile's order columns; among rows that tie there, the
+// column that rises with each INSERT. Where none does: one that was tried before, since a
+// key's rows behind it are not tried before it is through (and its new version lost its place);
+// then the order of insertion within a transaction, cmin and ctid, where they may be
 // read, else the id.
 func (r *Relation) order() []string {
 	m := &r.Table.Mapping
@@ -185,7 +185,11 @@ func (r *Relation) order() []string {
 	for _, name := range m.Order {
 		by = append(by, Ref(name))
 	}
-	switch {
+	switch rising := r.Rising(); {
+	case slices.Contains(m.Order, rising):
+		return by
+	case rising != "":
+		return append(by, Ref(rising))
 	case m.Status.Attempts != "":
 		by = append(by, r.attempts()+" DESC")
 	case m.Status.LastError != "":
@@ -199,6 +203,17 @@ func (r *Relation) order() []string {
 		by = append(by, Ref(name))
 	}
 	return by
+}
+
+// Rising is the order or id column that tells which of a transaction's rows was inserted first.
+// Empty: there is none.
+func (r *Relation) Rising() string {
+	for _, name := range slices.Concat(r.Table.Mapping.Order, r.Table.Mapping.ID) {
+		if c := r.Column(name); c != nil && c.rises {
+			return name
+		}
+	}
+	return ""
 }
 
 // TieColumn is the order column that many rows may share a value of, such as a

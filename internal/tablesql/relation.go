@@ -83,6 +83,7 @@ type Column struct {
 	brief  bool // see Brief
 	typmod int  // of the type; -1: none
 	filled bool // a row that says nothing of it has a value there: a default, or an identity
+	rises  bool // each value is greater than the session's last: an identity, a sequence's, or uuidv7()
 }
 
 // The types that are treated in a way of their own.
@@ -111,6 +112,13 @@ WITH RECURSIVE attribute AS (
     SELECT w.n, c.oid AS relation, c.relkind, c.relpersistence, a.attname, a.attnum, a.attnotnull, a.attgenerated,
         a.attcollation, a.atttypid AS type, a.atttypmod AS typmod,
         a.atthasdef OR a.attidentity <> '' OR (SELECT typdefault IS NOT NULL FROM pg_catalog.pg_type WHERE oid = a.atttypid) AS filled,
+        a.attidentity <> '' AND EXISTS (SELECT FROM pg_catalog.pg_depend p JOIN pg_catalog.pg_sequence q ON q.seqrelid = p.objid
+            WHERE p.classid = 'pg_class'::regclass AND p.refclassid = 'pg_class'::regclass AND p.refobjid = c.oid AND p.refobjsubid = a.attnum
+              AND p.deptype = 'i' AND q.seqincrement > 0 AND NOT q.seqcycle)
+        OR a.atthasdef AND EXISTS (SELECT FROM pg_catalog.pg_attrdef d CROSS JOIN pg_get_expr(d.adbin, d.adrelid) e
+            WHERE d.adrelid = c.oid AND d.adnum = a.attnum AND (e = 'uuidv7()' AND to_regprocedure('pg_catalog.uuidv7()') IS NOT NULL
+              OR e ~ '^nextval\([^()]*::regclass\)$' AND EXISTS (SELECT FROM pg_catalog.pg_depend p JOIN pg_catalog.pg_sequence q ON q.seqrelid = p.refobjid
+                WHERE p.classid = 'pg_attrdef'::regclass AND p.objid = d.oid AND p.refclassid = 'pg_class'::regclass AND q.seqincrement > 0 AND NOT q.seqcycle))) AS rises,
         ` + columnShape + ` AS shape
     FROM unnest($1::name[], $2::name[]) WITH ORDINALITY AS w(schema, name, n)
     JOIN pg_catalog.pg_namespace s ON s.nspname = w.schema
@@ -150,7 +158,7 @@ SELECT a.n, a.relation, a.relkind, a.relpersistence,
     t.operators,
     getdatabaseencoding(),
     t.typtype IN ('e', 'r', 'm') AND t.oid = a.type OR t.ordered,
-    row_security_active(a.relation), current_user, a.filled, a.shape,
+    row_security_active(a.relation), current_user, a.filled, a.rises, a.shape,
     (SELECT string_agg(v.parent::text, ' ') FROM above v WHERE v.relation = a.relation)
 FROM attribute a
 JOIN base b USING (n, attnum)
@@ -289,13 +297,14 @@ func (r *Relation) add(row [][]byte) error {
 	if r.shape != "" {
 		r.shape += ","
 	}
-	r.shape += string(row[22])
-	r.above = strings.Fields(string(row[23]))
+	r.shape += string(row[23])
+	r.above = strings.Fields(string(row[24]))
 	c := Column{
 		Name: string(row[5]), Number: int16(number), OID: uint32(typeOID), Type: string(row[8]), Enum: yes(9),
 		NotNull: yes(11), Generated: yes(12), Readable: yes(14), Writable: yes(15), Operators: string(row[16]),
-		Identifies: yes(18), typmod: typmod, filled: yes(21),
+		Identifies: yes(18), typmod: typmod, filled: yes(21), rises: yes(22),
 	}
+	c.rises = c.rises && c.is(oidInt2, oidInt4, oidInt8, oidUUID)
 	c.Exact = yes(13) && c.is(oidText, oidVarchar, oidBpchar, oidUUID, oidInt2, oidInt4, oidInt8, oidBytea)
 	// A length is kept with four bytes added (VARHDRSZ).
 	if c.is(oidVarchar, oidBpchar) && typmod > 4 {
