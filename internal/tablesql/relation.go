@@ -105,6 +105,10 @@ const (
 // columnShape is the shape of a column a of a table c. attinhcount changes where the table gets or loses a parent.
 const columnShape = "concat_ws(':', a.attrelid, c.relpersistence, a.attnum, a.atttypid, a.atttypmod, a.attgenerated, a.attinhcount)"
 
+// nextval begins a stored default that is a sequence's next value (1574), as it is or as an int2 (714) or int4 (480): the
+// functions' numbers are the same on every server, as in pg_proc.dat.
+const nextval = `^\{FUNCEXPR :funcid (1574 |(480|714) [^{]*\{FUNCEXPR :funcid 1574 )`
+
 // n is the table's place in the list. A domain's base type is found by walking
 // down; attcollation is the column's.
 const loadSQL = `
@@ -115,9 +119,9 @@ WITH RECURSIVE attribute AS (
         a.attidentity <> '' AND EXISTS (SELECT FROM pg_catalog.pg_depend p JOIN pg_catalog.pg_sequence q ON q.seqrelid = p.objid
             WHERE p.classid = 'pg_class'::regclass AND p.refclassid = 'pg_class'::regclass AND p.refobjid = c.oid AND p.refobjsubid = a.attnum
               AND p.deptype = 'i' AND q.seqincrement > 0 AND NOT q.seqcycle)
-        OR a.atthasdef AND EXISTS (SELECT FROM pg_catalog.pg_attrdef d CROSS JOIN pg_get_expr(d.adbin, d.adrelid) e
-            WHERE d.adrelid = c.oid AND d.adnum = a.attnum AND (e = 'uuidv7()' AND to_regprocedure('pg_catalog.uuidv7()') IS NOT NULL
-              OR e ~ '^nextval\([^()]*::regclass\)$' AND EXISTS (SELECT FROM pg_catalog.pg_depend p JOIN pg_catalog.pg_sequence q ON q.seqrelid = p.refobjid
+        OR a.atthasdef AND EXISTS (SELECT FROM pg_catalog.pg_attrdef d CROSS JOIN CAST(d.adbin AS text) e -- pg_get_expr would lock the table
+            WHERE d.adrelid = c.oid AND d.adnum = a.attnum AND (e ~ ('^\{FUNCEXPR :funcid ' || to_regprocedure('pg_catalog.uuidv7()')::oid || ' ')
+              OR e ~ '` + nextval + `' AND EXISTS (SELECT FROM pg_catalog.pg_depend p JOIN pg_catalog.pg_sequence q ON q.seqrelid = p.refobjid
                 WHERE p.classid = 'pg_attrdef'::regclass AND p.objid = d.oid AND p.refclassid = 'pg_class'::regclass AND q.seqincrement > 0 AND NOT q.seqcycle))) AS rises,
         ` + columnShape + ` AS shape
     FROM unnest($1::name[], $2::name[]) WITH ORDINALITY AS w(schema, name, n)
