@@ -79,6 +79,7 @@ type Publication struct {
 	Insert, Update, Delete, Truncate bool
 	ViaRoot                          bool
 	Ours                             bool // made by init, as its comment says
+	Stored                           bool // it publishes STORED generated columns (18 and later)
 	// Mark changes when the publication is re-created, altered, renamed or
 	// loses or gains a table. Compare with Damage.
 	Mark string
@@ -95,6 +96,7 @@ type TableState struct {
 	Published   bool   // by its own name
 	Leaves      int    // of its partitions, how many are published by their own names
 	Columns     []string
+	Generated   map[string]bool // the generated columns; true: STORED
 	RowFilter   string
 	// Types are the OIDs of the columns' types, of columns that can stand in a row filter: none
 	// before version 15 and where the publication publishes updates, which the server
@@ -303,7 +305,7 @@ func (in *inspection) slot(name string) {
 }
 
 func (in *inspection) publication(name string) {
-	rows := in.rows(10, sql.InspectPublication, name)
+	rows := in.rows(11, sql.InspectPublication, name)
 	if len(rows) == 0 {
 		return
 	}
@@ -311,7 +313,7 @@ func (in *inspection) publication(name string) {
 	in.state.Publication = Publication{
 		Exists: true, AllTables: r[2] == "true", Insert: r[3] == "true", Update: r[4] == "true",
 		Delete: r[5] == "true", Truncate: r[6] == "true", ViaRoot: r[7] == "true",
-		Ours: strings.Contains(r[8], madeByUs), Mark: publicationMark(r[0], r[1], r[9]),
+		Ours: strings.Contains(r[8], madeByUs), Mark: publicationMark(r[0], r[1], r[9]), Stored: r[10] == "s",
 	}
 }
 
@@ -320,7 +322,7 @@ func (in *inspection) tables(tables []*outbox.Table, publication string) {
 	for i, t := range tables {
 		in.state.Tables[i].Table = t
 	}
-	for _, r := range in.rows(11, sql.WithPublished(in.state.Version/10_000, sql.InspectTables), namesOf(tables), publication) {
+	for _, r := range in.rows(12, sql.WithPublished(in.state.Version/10_000, sql.InspectTables), namesOf(tables), publication) {
 		place := in.number(r[0])
 		if in.err != nil {
 			return
@@ -334,11 +336,18 @@ func (in *inspection) tables(tables []*outbox.Table, publication string) {
 		t.RowFilter = r[7]
 		t.OID = uint32(in.number(r[8])) // #nosec G115 -- an OID
 		t.Children = r[10]
-		if p := &in.state.Publication; in.state.Version >= rowFiltersSince && !p.Update && !p.Delete {
-			if err := json.Unmarshal([]byte(r[9]), &t.Types); err != nil && in.err == nil {
-				in.err = fmt.Errorf("the types of a table's columns: %w", err)
-			}
+		if r[11] != "" {
+			in.json("the generated columns of a table", r[11], &t.Generated)
 		}
+		if p := &in.state.Publication; in.state.Version >= rowFiltersSince && !p.Update && !p.Delete {
+			in.json("the types of a table's columns", r[9], &t.Types)
+		}
+	}
+}
+
+func (in *inspection) json(what, text string, into any) {
+	if err := json.Unmarshal([]byte(text), into); err != nil && in.err == nil {
+		in.err = fmt.Errorf("%s: %w", what, err)
 	}
 }
 

@@ -361,12 +361,60 @@ func uncovered(s *State, t *TableState, cfg *Config) (reason, hint string) {
 	case t.Table.Share.Of > 0 && !outbox.HasFilter(t.RowFilter, t.Table.Filter("")):
 		return wrongShare(s, t, cfg)
 	}
+	if reason, hint := leftOut(s, t, cfg); reason != "" {
+		return reason, hint
+	}
 	if lacking := lackingColumns(t); len(lacking) > 0 {
 		return fmt.Sprintf("publication %s lacks columns %s of table %s", cfg.Publication, strings.Join(lacking, ", "), name),
-			alterPublication(cfg, "SET TABLE …") + " without a column list"
+			SetTables(s, cfg)
 	}
 	return "", ""
 }
+
+// leftOut says why a generated column that is mapped is not in the WAL.
+func leftOut(s *State, t *TableState, cfg *Config) (reason, hint string) {
+	for _, column := range t.unseen() {
+		if reason, hint := NotInWAL(t.Table, column, t.Generated[column], s.Version); reason != "" {
+			return reason, hint
+		}
+		if !s.Publication.Stored {
+			return fmt.Sprintf("publication %s leaves out the generated column %q of table %s", cfg.Publication, column, t.Table), publishStored(cfg)
+		}
+	}
+	return "", ""
+}
+
+// unseen are the generated columns that are mapped and do not come through the publication.
+func (t *TableState) unseen() []string {
+	return slices.DeleteFunc(mapped(&t.Table.Mapping), func(column string) bool {
+		_, generated := t.Generated[column]
+		return !generated || slices.Contains(t.Columns, column)
+	})
+}
+
+// publishStored has the publication publish STORED generated columns.
+func publishStored(cfg *Config) string {
+	return alterPublication(cfg, "SET (publish_generated_columns = stored)")
+}
+
+// NotInWAL says why no publication of the server can have a generated column, and the ways out;
+// empty: one can.
+// https://www.postgresql.org/docs/current/logical-replication-gencols.html
+func NotInWAL(t *outbox.Table, column string, stored bool, version int) (problem, hint string) {
+	alter, name := "ALTER TABLE "+quoteTable(t), sql.Identifier(column)
+	instead := "; or map the columns that it is made of (key: {template: …})"
+	switch {
+	case !stored:
+		return fmt.Sprintf("column %q is generated and VIRTUAL, so it is not in the WAL", column),
+			"make it STORED, which rewrites the table: " + alter + " DROP " + name + ", ADD " + name + " … GENERATED ALWAYS AS (…) STORED, then outbox-cdc init" + instead
+	case version < generatedSince:
+		return fmt.Sprintf("column %q is generated, and before PostgreSQL 18 such columns are not in the WAL", column),
+			"make it an ordinary column (" + alter + " ALTER " + name + " DROP EXPRESSION) that a BEFORE INSERT trigger sets" + instead
+	}
+	return "", ""
+}
+
+const generatedSince = 180000
 
 // wrongShare: rows of another share must not come through the WAL, since its own
 // stream publishes them.
@@ -379,7 +427,17 @@ func wrongShare(s *State, t *TableState, cfg *Config) (reason, hint string) {
 	if s.Version < rowFiltersSince {
 		return reason, "row filters came with PostgreSQL 15: upgrade the server, or take share away and stream the table once"
 	}
-	return reason, alterPublication(cfg, "SET TABLE "+t.Listed()) + "  -- with every other table that it is to keep"
+	return reason, SetTables(s, cfg)
+}
+
+// SetTables names every table of the stream again, without column lists and with the row filters that
+// the configuration asks for.
+func SetTables(s *State, cfg *Config) string {
+	names := make([]string, len(s.Tables))
+	for i := range s.Tables {
+		names[i] = s.Tables[i].Listed()
+	}
+	return alterPublication(cfg, "SET TABLE "+strings.Join(names, ", ")) + "  -- with every other table that it is to keep"
 }
 
 // lackingColumns finds mapped columns that a column list leaves out. Before

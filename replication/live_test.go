@@ -622,6 +622,45 @@ func TestPartitionedTablesArePublishedByTheirRoot(t *testing.T) {
 	}
 }
 
+// A generated column is published where the server can: init sees to it, in a publication of ours too.
+func TestGeneratedColumnsArePublished(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	version := b.Major(t)
+	b.Exec(t, `CREATE TABLE public.made (id bigint PRIMARY KEY, kind text, payload text GENERATED ALWAYS AS (kind || ':' || id) STORED, status text)`)
+	b.cfg.Tables = []*outbox.Table{{Schema: "public", Name: "made", Mapping: b.cfg.Tables[0].Mapping}}
+	b.setup.Config = b.cfg
+	b.init(t)
+	c := b.lead(t)
+	said := func() string {
+		if _, v := b.judge(t, c, Identity{}); len(v.Tables) > 0 {
+			return v.Tables[0].Reason + ": " + v.Tables[0].Hint
+		}
+		return ""
+	}
+	if version < 18 {
+		if got := said(); !strings.Contains(got, "before PostgreSQL 18") || !strings.Contains(got, "DROP EXPRESSION") {
+			t.Error(got)
+		}
+		return
+	}
+	if got := said(); got != "" {
+		t.Error(got)
+	}
+	b.Exec(t, `ALTER PUBLICATION pub SET (publish_generated_columns = none)`)
+	if got := said(); !strings.Contains(got, `leaves out the generated column "payload"`) {
+		t.Error(got)
+	}
+	b.init(t)
+	if got := said(); got != "" {
+		t.Error(got)
+	}
+	b.Exec(t, `ALTER TABLE public.made DROP payload, ADD payload text GENERATED ALWAYS AS (kind) VIRTUAL`)
+	if got := said(); !strings.Contains(got, "VIRTUAL") || !strings.Contains(got, "STORED, which rewrites the table") {
+		t.Error(got)
+	}
+}
+
 func TestDroppedSlotIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t).init(t)

@@ -78,7 +78,7 @@ func InitPlan(s *State, setup Setup) ([]Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(plan, steps, filterSteps(s, &setup.Config), slot), nil
+	return slices.Concat(plan, steps, filterSteps(s, &setup.Config), storedSteps(s, &setup.Config), slot), nil
 }
 
 func roleSteps(setup Setup, on *platform.Platform) []Step {
@@ -199,11 +199,14 @@ func publicationSteps(s *State, cfg *Config) ([]Step, error) {
 		}
 		names = append(names, s.of(t).Listed())
 	}
-	name := sql.Identifier(cfg.Publication)
+	name, with := sql.Identifier(cfg.Publication), ""
+	if s.lacksStored() {
+		with = ", publish_generated_columns = stored"
+	}
 	return []Step{{
 		Title: "publication " + cfg.Publication,
-		SQL: fmt.Sprintf("CREATE PUBLICATION %s FOR TABLE %s\n    WITH (publish = 'insert', publish_via_partition_root = true);\nCOMMENT ON PUBLICATION %s IS '%s';",
-			name, strings.Join(names, ", "), name, madeByUs),
+		SQL: fmt.Sprintf("CREATE PUBLICATION %s FOR TABLE %s\n    WITH (publish = 'insert', publish_via_partition_root = true%s);\nCOMMENT ON PUBLICATION %s IS '%s';",
+			name, strings.Join(names, ", "), with, name, madeByUs),
 		Done: "SELECT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = " + quoted + ")",
 	}}, nil
 }
@@ -287,6 +290,23 @@ func filterSteps(s *State, cfg *Config) []Step {
 		}
 	}
 	return plan
+}
+
+// lacksStored: a mapping has a generated column that a publication can publish, and this one does not.
+func (s *State) lacksStored() bool {
+	return s.Version >= generatedSince && !s.Publication.Stored && slices.ContainsFunc(s.Tables, func(t TableState) bool {
+		return slices.ContainsFunc(t.unseen(), func(column string) bool { return t.Generated[column] })
+	})
+}
+
+// storedSteps have a publication of ours publish STORED generated columns. A running stream sees it,
+// and sweeps its tables once; a stream without state would stop.
+func storedSteps(s *State, cfg *Config) []Step {
+	stateless := slices.ContainsFunc(cfg.Tables, func(t *outbox.Table) bool { return !t.Stateful() })
+	if !s.Publication.Exists || !s.Publication.Ours || stateless || !s.lacksStored() {
+		return nil
+	}
+	return []Step{{Title: "generated columns in publication " + cfg.Publication, SQL: publishStored(cfg)}}
 }
 
 // slotSteps makes the slot, after noting that nothing went through it yet.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -443,6 +444,17 @@ func TestJudgeTables(t *testing.T) {
 		"root":         {spoil: func(_ *State, ts *TableState) { ts.Kind = "p" }},
 		"root lacking": {spoil: func(_ *State, ts *TableState) { ts.Kind = "p"; ts.Published = false }, reason: "lacks table", add: 1},
 		"columns":      {spoil: func(_ *State, ts *TableState) { ts.Columns = []string{"id"} }, reason: "lacks columns payload"},
+		"stored":       {spoil: func(s *State, ts *TableState) { generated(s, ts, 180000, true) }, reason: `leaves out the generated column "payload"`, hint: `ALTER PUBLICATION "pub" SET (publish_generated_columns = stored);`},
+		"stored, published": {spoil: func(s *State, ts *TableState) {
+			generated(s, ts, 180000, true)
+			ts.Columns, s.Publication.Stored = append(ts.Columns, "payload"), true
+		}},
+		"stored, not listed": {spoil: func(s *State, ts *TableState) {
+			generated(s, ts, 180000, true)
+			s.Publication.Stored = true
+		}, reason: "lacks columns payload", hint: "SET TABLE"},
+		"stored, 17":   {spoil: func(s *State, ts *TableState) { generated(s, ts, 170000, true) }, reason: "before PostgreSQL 18", hint: `ALTER "payload" DROP EXPRESSION`},
+		"virtual":      {spoil: func(s *State, ts *TableState) { generated(s, ts, 180000, false) }, reason: "VIRTUAL", hint: "make it STORED"},
 		"before 15":    {spoil: func(_ *State, ts *TableState) { ts.Columns = nil }},
 		"row filter":   {spoil: func(_ *State, ts *TableState) { ts.RowFilter = "(id > 3)" }, warn: "WHERE (id > 3)"},
 		"sync by star": {spoil: func(s *State, _ *TableState) { s.SyncStandbys = "ANY 1 (*)" }, warn: "synchronous"},
@@ -473,4 +485,11 @@ func TestJudgeTables(t *testing.T) {
 			}
 		})
 	}
+}
+
+// generated makes the payload a generated column that does not come through the publication.
+func generated(s *State, ts *TableState, version int, stored bool) {
+	s.Version, s.Slot.Failover = version, true
+	ts.Generated = map[string]bool{"payload": stored, "other": true}
+	ts.Columns = slices.DeleteFunc(slices.Clone(ts.Columns), func(column string) bool { return column == "payload" })
 }

@@ -212,7 +212,7 @@ func places(m *outbox.Mapping) []place {
 	switch key := m.Key; {
 	case key == nil:
 	case key.Parts == nil:
-		all = append(all, one("key.column", key.Column, anyColumn, "key"))
+		all = append(all, one("key.column", key.Column, anyColumn)) // without it there is no order
 	default:
 		all = append(all, place{topicColumns(key.Parts), textColumn, func(names []string) Overrides { return Overrides{{"key.template", template(key.Parts, names)}} }})
 	}

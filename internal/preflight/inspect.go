@@ -14,6 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -141,6 +142,7 @@ type inspector struct {
 
 // catalogued is what inspectSQL tells.
 type catalogued struct {
+	Version int         `json:"version"`
 	Role    string      `json:"role"`
 	Schema  bool        `json:"schema"`  // USAGE on it
 	Remove  bool        `json:"remove"`  // DELETE
@@ -177,8 +179,10 @@ func (i *inspector) headers(ctx context.Context) error {
 
 func (i *inspector) columns() {
 	for _, name := range i.selected() {
-		if i.Relation.Column(name).Generated {
-			i.fatalColumn(AboutColumn, name, fmt.Sprintf("column %q is generated, and such columns are not in the WAL", name), "map the columns that it is made of")
+		if c := i.Relation.Column(name); c.Generated {
+			if problem, hint := replication.NotInWAL(i.Table, name, c.Stored, i.found.Version); problem != "" {
+				i.fatal(AboutColumn, problem, hint)
+			}
 		}
 	}
 	for _, name := range i.existing(i.Table.Mapping.ID) {
@@ -226,7 +230,7 @@ func (i *inspector) read() []string {
 
 // inspectSQL asks for one JSON document. $1 is the table, $2 its archive, or 0.
 const inspectSQL = `
-SELECT jsonb_build_object('role', current_user,
+SELECT jsonb_build_object('role', current_user, 'version', current_setting('server_version_num')::int,
     'schema', has_schema_privilege(c.relnamespace, 'USAGE'), 'remove', has_table_privilege(c.oid, 'DELETE'),
     'moves', (SELECT has_schema_privilege(a.relnamespace, 'USAGE') AND has_table_privilege(a.oid, 'INSERT')
         FROM pg_catalog.pg_class a WHERE a.oid = $2::oid),

@@ -72,13 +72,17 @@ func TestInspectionTakesAPartialIndexForAnIndex(t *testing.T) {
 }
 
 func TestInspectionSaysWhatIsWrongAndWhatFixesIt(t *testing.T) {
+	generated, said := "STORED", "generated, and before PostgreSQL 18"
+	if harness.Postgres(t).Major(t) >= 18 {
+		generated, said = "VIRTUAL", "generated and VIRTUAL"
+	}
 	for name, c := range map[string]struct {
 		from, to string
 		want     string
 	}{
 		"unlogged":  {"CREATE TABLE", "CREATE UNLOGGED TABLE", "true the table is unlogged, so its rows are not in the WAL: ALTER TABLE \"public\".\"plain\" SET LOGGED"},
 		"no unique": {"PRIMARY KEY", "", "true no unique index makes sure that the id columns \"id\" identify one row"},
-		"generated": {"body text", "b text, body text GENERATED ALWAYS AS (b || 'x') STORED", "true column \"body\" is generated"},
+		"generated": {"body text", "b text, body text GENERATED ALWAYS AS (b || 'x') " + generated, "true column \"body\" is " + said},
 		"nullable":  {"id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "id bigint UNIQUE", "true id column \"id\" may be NULL"},
 		"no index":  {"CREATE INDEX plain_status ON plain (status, created_at);", "", "false no index serves the sweep, so each one reads the whole table: CREATE INDEX CONCURRENTLY ON \"public\".\"plain\" (\"due\", \"created_at\") WHERE \"status\" IN ('PENDING', 'RETRY')"},
 	} {

@@ -3,7 +3,6 @@ package preflight
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -207,27 +206,12 @@ func judgeCovered(j *judgment) {
 		case bad < 0:
 			j.ok(name, "published")
 		default:
-			hint := v.Tables[bad].Hint
-			if len(t.Columns) > 0 && t.Published && t.Children == "" {
-				hint = setTables(j)
-			}
-			f := j.fail(name, v.Tables[bad].Reason, hint)
+			f := j.fail(name, v.Tables[bad].Reason, v.Tables[bad].Hint)
 			if j.State.Publication.Ours && slices.Contains(v.Add, t.Table) {
 				f.Fix = FixPublication
 			}
 		}
 	}
-}
-
-// setTables names every table of the publication again, without column lists
-// and with the row filters that the configuration asks for.
-func setTables(j *judgment) string {
-	names := make([]string, len(j.State.Tables))
-	for i := range j.State.Tables {
-		names[i] = j.State.Tables[i].Listed()
-	}
-	return "ALTER PUBLICATION " + sql.Identifier(j.Stream.Replication.Publication) + " SET TABLE " + strings.Join(names, ", ") +
-		";  -- with every other table that it is to keep"
 }
 
 // heldColumns follows a row filter, to be known before a migration meets it.
@@ -278,10 +262,10 @@ func (j *judgment) filterDiffers(t *replication.TableState) {
 	}
 	found += heldColumns
 	if !t.Table.Stateful() {
-		j.fail(t.Table.String(), found, setTables(j))
+		j.fail(t.Table.String(), found, replication.SetTables(j.State, &j.Stream.Replication))
 		return
 	}
-	if f := j.warn(t.Table.String(), found, setTables(j)); t.Refilters(j.State) {
+	if f := j.warn(t.Table.String(), found, replication.SetTables(j.State, &j.Stream.Replication)); t.Refilters(j.State) {
 		f.Fix = FixPublication
 	}
 }

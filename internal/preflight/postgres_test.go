@@ -65,6 +65,10 @@ func TestNothingMade(t *testing.T) {
 func TestTablesAsTheyAre(t *testing.T) {
 	long(t)
 	db := harness.Postgres(t)
+	generated := []string{"columns", "before PostgreSQL 18", "DROP EXPRESSION"}
+	if db.Major(t) >= 18 {
+		generated = []string{"publication-tables", `leaves out the generated column "payload"`, "publish_generated_columns = stored"}
+	}
 	for name, c := range map[string]struct {
 		sql   string
 		check string
@@ -75,7 +79,7 @@ func TestTablesAsTheyAre(t *testing.T) {
 		"view":              {"ALTER TABLE outbox RENAME TO real; CREATE VIEW outbox AS SELECT * FROM real", "table", Fail, []string{"is no table"}},
 		"missing column":    {"ALTER TABLE outbox RENAME topic TO topics", "columns", Fail, []string{`column "topic" does not exist`, "topic: {column: topics}"}},
 		"wrong type":        {"ALTER TABLE outbox ALTER sent_at TYPE text", "columns", Fail, []string{`"sent_at" (text)`, "status: {sent_at: null}"}},
-		"generated":         {"ALTER TABLE outbox DROP payload; ALTER TABLE outbox ADD payload text GENERATED ALWAYS AS (topic) STORED", "columns", Fail, []string{"is generated"}},
+		"generated":         {"ALTER TABLE outbox DROP payload; ALTER TABLE outbox ADD payload text GENERATED ALWAYS AS (topic) STORED", generated[0], Fail, generated[1:]},
 		"not unique":        {"ALTER TABLE outbox DROP CONSTRAINT outbox_pkey", "identity", Fail, []string{"CREATE UNIQUE INDEX CONCURRENTLY"}},
 		"no sweep index":    {"DROP INDEX outbox_due", "sweep-index", Warn, []string{`WHERE "status" = 'PENDING';`}},
 		"no index of times": {"DROP INDEX outbox_due; CREATE INDEX outbox_pending ON outbox (id) WHERE status = 'PENDING'", "sweep-index", Warn, []string{`CREATE INDEX CONCURRENTLY ON "public"."outbox" ("available_after", "id") WHERE "status" = 'PENDING';`}},

@@ -67,8 +67,9 @@ type Column struct {
 	// MaxChars is how many characters fit, 0: any number.
 	MaxChars int
 	// NotNull: the column, or its domain, takes no NULL.
-	NotNull   bool
-	Generated bool
+	NotNull bool
+	// Generated: nobody can write it. Stored: and it is no VIRTUAL one.
+	Generated, Stored bool
 	// Exact says that two values are equal if and only if their text is.
 	Exact bool
 	// Operators is the schema of the type's own operator =, quoted; empty:
@@ -157,7 +158,7 @@ WITH RECURSIVE attribute AS (
 SELECT a.n, a.relation, a.relkind, a.relpersistence,
     has_table_privilege(a.relation, 'SELECT'), has_any_column_privilege(a.relation, 'UPDATE'),
     a.attname, a.attnum, t.oid, format_type(t.oid, -1), t.typtype = 'e', b.typmod, b.refuses_null,
-    a.attgenerated <> '', coalesce(l.collisdeterministic, true),
+    a.attgenerated, coalesce(l.collisdeterministic, true),
     has_column_privilege(a.relation, a.attnum, 'SELECT'), has_column_privilege(a.relation, a.attnum, 'UPDATE'),
     t.operators,
     getdatabaseencoding(),
@@ -305,7 +306,7 @@ func (r *Relation) add(row [][]byte) error {
 	r.above = strings.Fields(string(row[24]))
 	c := Column{
 		Name: string(row[5]), Number: int16(number), OID: uint32(typeOID), Type: string(row[8]), Enum: yes(9),
-		NotNull: yes(11), Generated: yes(12), Readable: yes(14), Writable: yes(15), Operators: string(row[16]),
+		NotNull: yes(11), Generated: len(row[12]) > 0, Stored: string(row[12]) == "s", Readable: yes(14), Writable: yes(15), Operators: string(row[16]),
 		Identifies: yes(18), typmod: typmod, filled: yes(21), rises: yes(22),
 	}
 	c.rises = c.rises && c.is(oidInt2, oidInt4, oidInt8, oidUUID)
