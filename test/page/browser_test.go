@@ -176,7 +176,11 @@ func (b *browser) click(selector string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
-	if _, err := chromedp.RunResponse(ctx, chromedp.Click(chromedp.CSS(selector))); err != nil {
+	_, err := chromedp.RunResponse(ctx, chromedp.Click(chromedp.CSS(selector)))
+	for err != nil && strings.Contains(err.Error(), "Could not find node") && ctx.Err() == nil { // the page was brought up to date meanwhile
+		_, err = chromedp.RunResponse(ctx, chromedp.Click(chromedp.CSS(selector)))
+	}
+	if err != nil {
 		b.t.Fatalf("click %s: %v, on the page: %s", selector, err, b.text("body"))
 	}
 }

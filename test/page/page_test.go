@@ -363,6 +363,7 @@ func pauseAndResume(t *testing.T, b *browser, s *served) {
 	b.click(`button[value="pause"]`)
 	b.await("main", "Paused now")
 	s.run.await(`"user":"ops".*an operator paused a stream`)
+	s.run.await(`paused: its rows stay pending`) // the leader knows
 	s.db.Exec(t, `INSERT INTO outbox (topic, key, payload) VALUES ('orders', 'held', 'x')`)
 	b.open(s.url + "/rows?key=held")
 	b.await("main", "paused by ops on the page")
