@@ -3,16 +3,19 @@ package pipeline
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"time"
 
 	"github.com/jackc/pgerrcode"
+	"github.com/rs/zerolog"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // How often rows are counted.
@@ -135,5 +138,9 @@ func (b *backlog) uncounted(ctx context.Context, t *outbox.Table, err error, ret
 	}
 	b.closeOnShutdown(err)
 	b.metrics.Uncounted(t)
-	b.log.Warn().Err(err).Stringer("table", t).Dur("retry_in", retry).Msg(what)
+	level := zerolog.WarnLevel
+	if _, unfit := errors.AsType[*tablesql.MappingError](err); unfit { // its park says so
+		level = zerolog.DebugLevel
+	}
+	b.log.WithLevel(level).Err(err).Stringer("table", t).Dur("retry_in", retry).Msg(what)
 }

@@ -41,6 +41,9 @@ type link struct {
 	// overBudget is why the slot is given up at the end of the connection; nil: it is not.
 	overBudget atomic.Pointer[string]
 
+	// told: why the connection is ended is told, so its end is not.
+	told atomic.Bool
+
 	// finishing is closed by the driver when everything is drained, finished when the
 	// connection is left.
 	finishing, finished chan struct{}
@@ -111,6 +114,7 @@ func (l *link) giveUp(reason string) bool {
 		return false
 	}
 	l.overBudget.Store(&reason)
+	l.told.Store(true)
 	conn.Kill()
 	return true
 }

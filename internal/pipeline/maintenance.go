@@ -163,7 +163,10 @@ func (m *maintenance) watch(ctx context.Context, before *outbox.Identity, watche
 		return
 	}
 	m.wal.judged.Store(nil)
-	m.answers.Put(answer{0, func() { m.wal.kill() }})
+	m.answers.Put(answer{0, func() {
+		m.wal.told.Store(true)
+		m.wal.kill()
+	}})
 }
 
 // notePassedOver remembers damage of a stream whose tables keep no state until a person has looked:

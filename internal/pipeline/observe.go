@@ -144,8 +144,9 @@ func (d *driver) note(n checkpoint.Note) {
 		if d.shows(&n.Park) {
 			d.tracker.recordEvent("park", "parked "+n.Park.Scope.String()+": "+n.Park.Reason)
 		}
-		d.parkLine(parkLevel(&n.Park, d.noSlotYet), &n.Park).Str("cause", string(n.Park.Cause)).Str("reason", n.Park.Reason).Msg(parkedText(n.Park.Cause))
+		d.parkLine(min(parkLevel(&n.Park, d.noSlotYet), d.news(&n.Park)), &n.Park).Str("cause", string(n.Park.Cause)).Str("reason", n.Park.Reason).Msg(parkedText(n.Park.Cause))
 	case checkpoint.NoteUnparked:
+		delete(d.told, n.Park.Scope.String())
 		d.metrics.HandedBack(&n.Park)
 		if d.shows(&n.Park) {
 			d.tracker.recordEvent("park", "handed back to the stream: "+n.Park.Scope.String())
@@ -184,6 +185,24 @@ func parkLevel(p *outbox.Park, noSlotYet bool) zerolog.Level {
 		return zerolog.InfoLevel
 	}
 	return zerolog.WarnLevel
+}
+
+// news is how loud a park can be: a stream or table that is parked once more, as by each connection, is no news
+// until it is handed back.
+func (d *driver) news(p *outbox.Park) zerolog.Level {
+	if p.Scope.Kind > outbox.ScopeTable {
+		return zerolog.WarnLevel
+	}
+	scope, text := p.Scope.String(), string(p.Cause)+" "+p.Reason
+	before, known := d.told[scope]
+	d.told[scope] = text
+	switch {
+	case !known:
+		return zerolog.WarnLevel
+	case before != text:
+		return zerolog.InfoLevel
+	}
+	return zerolog.DebugLevel
 }
 
 // parkLine begins a line in the log about a park. Rows name topics and keys, so lines about these are counted by

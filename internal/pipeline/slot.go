@@ -215,6 +215,9 @@ func (w *walReader) leftBehind(ctx context.Context, before map[string]uint32, s 
 		switch {
 		case err != nil:
 			w.log.Warn().Err(err).Stringer("table", t.Table).Uint32("relation", was).Msg("could not count the rows that are PENDING in the table that was swapped out")
+		case old != "" && !t.Exists:
+			w.log.Error().Stringer("table", t.Table).Str("renamed_to", old).Int64("pending", rows).
+				Msg("the table was renamed: its rows wait until the configuration has its new name, or it has its old one back")
 		case rows > 0:
 			w.log.Error().Stringer("table", t.Table).Str("swapped_out", old).Int64("pending", rows).
 				Msg("rows are PENDING in the table that was swapped out, and nothing publishes them: move into the new table what is not in the topic yet")

@@ -149,8 +149,12 @@ func (w *walReader) tellEnd(err error) {
 		w.log.Info().Err(err).Msg("reading the WAL as text from here on")
 		return
 	}
-	w.log.Warn().Err(err).Msg("the replication connection ended")
-	w.tracker.recordError("the replication connection", postgres.Text(err), "")
+	if w.told.Swap(false) {
+		w.log.Info().Msg("the replication connection begins again")
+	} else {
+		w.log.Warn().Err(err).Msg("the replication connection ended")
+		w.tracker.recordError("the replication connection", postgres.Text(err), "")
+	}
 	overBudget := w.overBudget.Swap(nil)
 	switch {
 	case overBudget != nil:

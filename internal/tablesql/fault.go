@@ -104,7 +104,13 @@ type TableError struct {
 	Err   error
 }
 
-func (e *TableError) Error() string { return fmt.Sprintf("table %s refuses: %v", e.Table, e.Err) }
+func (e *TableError) Error() string {
+	name, text := "table "+e.Table.String(), e.Err.Error()
+	if strings.HasPrefix(text, name) { // of a mapping that does not fit
+		return text
+	}
+	return name + " refuses: " + text
+}
 
 // Locked says that somebody has the table locked.
 func (e *TableError) Locked() bool { return FaultOf(e.Err) == Locked }

@@ -1,0 +1,44 @@
+package integration
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/test/history"
+)
+
+// The table is renamed under the stream, and gets its name back: nothing is lost. The log says what happened, to what
+// the table was renamed, and that it and the stream are parked, each once.
+func TestARenamedTableIsToldOnce(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{})
+	p := w.run().streaming()
+	w.isPublished(w.insertNow(w.topic, "before", 1, 10)[0])
+	before := len(p.Said())
+	w.db.Exec(t, `ALTER TABLE outbox RENAME TO outbox_old`)
+	p.Await(30*time.Second, "the table was renamed", "public.outbox_old")
+	p.Await(30*time.Second, "could not count the pending rows") // at debug: its park says so
+	said := loud(p.Said()[before:])
+	if n := len(said); n > 4 {
+		t.Errorf("%d lines about one cause:\n%s", n, strings.Join(said, "\n"))
+	}
+	for _, line := range said {
+		if strings.Contains(line, "refuses: table") {
+			t.Errorf("the table is named twice: %s", line)
+		}
+	}
+	w.db.Exec(t, `ALTER TABLE outbox_old RENAME TO outbox`)
+	w.isPublished(w.insertNow(w.topic, "after", 1, 10)[0])
+	w.settled(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+}
+
+// loud are the lines that a person is to read.
+func loud(lines []string) []string {
+	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
+		return !strings.Contains(line, `"level":"warn"`) && !strings.Contains(line, `"level":"error"`)
+	})
+}
