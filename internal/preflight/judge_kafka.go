@@ -195,7 +195,7 @@ func judgeTopic(j *judgment, subject string, c *ClusterFacts, t *TopicFacts) {
 	switch {
 	case t.Err == sarama.ErrUnknownTopicOrPartition:
 		j.fail(subject, "it does not exist, or we may not see it",
-			c.tool("kafka-topics.sh", "--create --topic "+t.Name+" --partitions 6 --replication-factor 3 --config min.insync.replicas=2"), c.acl("Write", "--topic "+t.Name))
+			c.tool("kafka-topics.sh", "--create --topic "+t.Name+" --partitions 6 "+c.replication()), c.acl("Write", "--topic "+t.Name))
 	case t.Err == sarama.ErrTopicAuthorizationFailed:
 		j.fail(subject, "we may not see it", c.acl("Write", "--topic "+t.Name), c.acl("Describe", "--topic "+t.Name))
 	case t.Err == sarama.ErrInvalidTopic:

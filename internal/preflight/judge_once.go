@@ -136,6 +136,14 @@ func judgeJournal(j *judgment, c *ClusterFacts) {
 	}
 }
 
+// replication are the options for a new topic that the cluster has the brokers for.
+func (c *ClusterFacts) replication() string {
+	if n := journal.Replicas(c.advertised()); n < 3 {
+		return fmt.Sprintf("--replication-factor %d", n)
+	}
+	return "--replication-factor 3 --config min.insync.replicas=2"
+}
+
 // advertised counts the brokers of the cluster.
 func (c *ClusterFacts) advertised() (n int) {
 	for _, b := range c.Brokers {

@@ -205,6 +205,8 @@ func judgeCovered(j *judgment) {
 			j.ok(name, "published, with %s through it", count(t.Leaves, "partition", "partitions"))
 		case bad < 0:
 			j.ok(name, "published")
+		case t.Published && j.unfit(t.Table):
+			j.skip(name, "columns of the table are missing, or cannot be used (see the check columns)")
 		default:
 			f := j.fail(name, v.Tables[bad].Reason, v.Tables[bad].Hint)
 			if j.State.Publication.Ours && slices.Contains(v.Add, t.Table) {
@@ -212,6 +214,15 @@ func judgeCovered(j *judgment) {
 			}
 		}
 	}
+}
+
+// unfit says that the table's own columns do not fit its mapping. What a publication has of them follows.
+func (j *judgment) unfit(table *outbox.Table) bool {
+	return slices.ContainsFunc(j.Tables, func(t TableFacts) bool {
+		return t.Table.Table == table && t.Inspection != nil && slices.ContainsFunc(t.Inspection.Findings, func(f TableFinding) bool {
+			return f.Fatal && f.About == AboutColumn
+		})
+	})
 }
 
 // heldColumns follows a row filter, to be known before a migration meets it.

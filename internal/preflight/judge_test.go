@@ -269,6 +269,10 @@ func TestJudgments(t *testing.T) {
 		}, nil},
 
 		"share": {"row-filter", OK, func(f *Facts) { shared(f, 1, 2) }, []string{"part 1 of 2", "drop a column of it"}},
+		"column gone": {"publication-tables", Skip, func(f *Facts) {
+			f.State.Tables[0].Columns = []string{"id", "topic"}
+			f.Tables[0].Inspection.Findings = []TableFinding{{Fatal: true, About: AboutColumn, Problem: "column headers does not exist", Hint: "create it"}}
+		}, []string{"see the check columns"}},
 		"another's share": {"publication-tables", Fail, func(f *Facts) {
 			shared(f, 1, 2)
 			f.State.Tables[0].RowFilter = other(f.Tables[0].Table.Table, 2)
@@ -380,8 +384,12 @@ func TestJudgments(t *testing.T) {
 		"forbidden, required": {"transactional-id", Fail, func(f *Facts) {
 			f.Kafka[0].Transactional, f.Kafka[0].RequireFencing = answer(sarama.ErrTransactionalIDAuthorizationFailed), true
 		}, []string{"--transactional-id outbox-cdc-orders-main"}},
-		"fencing off":   {"transactional-id", Skip, func(f *Facts) { f.Kafka[0].TransactionalID = "" }, []string{"fencing: off"}},
-		"no topic":      {"topics", Fail, topic(func(t *TopicFacts) { t.Err = sarama.ErrUnknownTopicOrPartition }), []string{"kafka-topics.sh --bootstrap-server kafka-1:9092 --create --topic orders"}},
+		"fencing off": {"transactional-id", Skip, func(f *Facts) { f.Kafka[0].TransactionalID = "" }, []string{"fencing: off"}},
+		"no topic":    {"topics", Fail, topic(func(t *TopicFacts) { t.Err = sarama.ErrUnknownTopicOrPartition }), []string{"kafka-topics.sh --bootstrap-server kafka-1:9092 --create --topic orders", "--partitions 6 --replication-factor 1"}},
+		"no topic, brokers for it": {"topics", Fail, func(f *Facts) {
+			topic(func(t *TopicFacts) { t.Err = sarama.ErrUnknownTopicOrPartition })(f)
+			f.Kafka[0].Brokers = slices.Repeat([]BrokerFacts{{Advertised: true}}, 5)
+		}, []string{"--replication-factor 3 --config min.insync.replicas=2"}},
 		"topic hidden":  {"topics", Fail, topic(func(t *TopicFacts) { t.Err = sarama.ErrTopicAuthorizationFailed }), []string{"--allow-principal User:cdc --operation Write --topic orders"}},
 		"topic illegal": {"topics", Fail, topic(func(t *TopicFacts) { t.Err = sarama.ErrInvalidTopic }), []string{"1 to 249"}},
 		"no leader":     {"topics", Fail, topic(func(t *TopicFacts) { t.Leaderless = 2 }), []string{"2 of 6 partitions"}},
