@@ -452,7 +452,7 @@ func (d *differing) unwritable(word, when string, allowed []string, suggestion O
 // unmapped are the states of rows that the mapping does not name.
 func unmapped(t *TableFacts) []string {
 	s := &t.Table.Mapping.Status
-	mapped := append(slices.Clone(s.Pending), s.Sent, s.Failed)
+	mapped := append(slices.Clone(s.Pending), s.Sent, s.Failed, s.Processing)
 	if t.Inspection != nil {
 		for _, c := range t.Inspection.Columns {
 			if c.Name == s.Column { // rows have them as the server prints them

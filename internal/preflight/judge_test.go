@@ -354,6 +354,9 @@ func TestJudgments(t *testing.T) {
 		"archive without words": {"status-values", OK, archiving(func(c *Catalogue) {
 			c.StatusRules = []string{"CHECK ((status = ANY (ARRAY['PENDING'::text, 'FAILED'::text])))"}
 		}), nil},
+		"another relay has rows": {"status-values", OK, func(f *Facts) {
+			f.Tables[0].Table.Mapping.Status.Processing, f.Tables[0].States = "PROCESSING", []string{"PENDING", "PROCESSING"}
+		}, []string{"rows have"}},
 		"strangers":   {"status-values", Warn, func(f *Facts) { f.Tables[0].States = []string{"OPEN", "DONE"}; f.Tables[0].Catalogue.StatusRules = nil }, []string{"OPEN, DONE", "pending: [OPEN], sent: DONE"}},
 		"archived":    {"status-values", OK, func(f *Facts) { f.Tables[0].States = []string{"SENT", "ARCHIVED"} }, []string{"ARCHIVED", "left alone"}},
 		"old backlog": {"backlog", Warn, func(f *Facts) { f.Tables[0].Backlog = &tablesql.Backlog{Rows: 100_000, More: true, Oldest: 3 * 86400} }, []string{"more than 100000 rows wait", "3 days"}},
