@@ -45,6 +45,9 @@ type Setup struct {
 	Tally bool
 }
 
+// AdminVariable is the environment variable with the connection string of a role that may make what init makes.
+const AdminVariable = "OUTBOX_CDC_ADMIN_DSN"
+
 // InitPlan lists what is to be made, in order: roles, schema, grants,
 // publication, slot. State says what is there already; its zero value gives
 // the whole script. What exists and is not ours is never altered: that is an
@@ -479,7 +482,7 @@ func stepError(step Step, err error) *postgres.Error {
 	e.Permanent = code != ""
 	switch code {
 	case pgerrcode.InsufficientPrivilege:
-		e.Hint = "run it as the owner of the tables, or as a superuser; --show-sql prints the statements"
+		e.Hint = "run outbox-cdc init as the owner of the tables, or as a superuser: its connection string goes into " + AdminVariable + "; --show-sql prints the statements"
 	case pgerrcode.DependentObjectsStillExist:
 		e.Hint = "outbox-cdc did not make what depends on it: look at it and drop it first, or leave it there"
 	}

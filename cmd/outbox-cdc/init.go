@@ -22,7 +22,7 @@ import (
 // adminVariable has the connection string of a role that may make roles,
 // publications and slots, where that is neither role of the configuration. A
 // variable, since a flag shows in the list of processes.
-const adminVariable = "OUTBOX_CDC_ADMIN_DSN"
+const adminVariable = replication.AdminVariable
 
 // connectTimeout bounds reaching a database.
 const connectTimeout = 10 * time.Second

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
@@ -70,8 +71,21 @@ func (j *judgment) add(f Finding) *Finding {
 		f.Why = j.check.why
 	}
 	f.Hints = j.Server.platform().Hints(f.Hints...)
+	for i, hint := range f.Hints {
+		if strings.HasPrefix(hint, "outbox-cdc init ") && j.ownsNotAll() {
+			f.Hints[i] = replication.AdminVariable + "=… " + hint + "  # the connection string of the tables' owner with REPLICATION, or of a superuser"
+		}
+	}
 	j.found = append(j.found, f)
 	return &j.found[len(j.found)-1]
+}
+
+// ownsNotAll says that a table belongs to another role than those that we connect as, so that they cannot make what init makes.
+func (j *judgment) ownsNotAll() bool {
+	if j.Table.Role == nil || j.Table.Role.Superuser {
+		return false
+	}
+	return slices.ContainsFunc(j.Tables, func(t TableFacts) bool { return t.Details != nil && !t.Details.Owned })
 }
 
 func (j *judgment) ok(subject, found string, args ...any) *Finding {

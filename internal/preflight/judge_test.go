@@ -578,6 +578,29 @@ func ofRows(f *Facts, filter string) {
 	f.State.Tables[0].Types, f.State.Tables[0].RowFilter = map[string]uint32{"topic": 25}, filter
 }
 
+// What init makes takes the owner of the tables, or a superuser: who is neither is told how to name one.
+func TestInitIsHintedAsWhoMay(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*Facts)
+		admin  bool
+	}{
+		"a plain role": {func(*Facts) {}, true},
+		"the owner":    {details(func(d *Details) { d.Owned = true }), false},
+		"a superuser":  {func(f *Facts) { f.Table.Role.Superuser = true }, false},
+		"not known":    {func(f *Facts) { f.Tables[0].Details = nil }, false},
+	} {
+		f := sound()
+		f.State.Publication = replication.Publication{}
+		c.change(f)
+		i := slices.IndexFunc(Judge(f), func(f Finding) bool { return f.Check == "publication" && f.Level == Fail })
+		hint := Judge(f)[i].Hints[0]
+		if !strings.Contains(hint, "outbox-cdc init --stream orders") || strings.HasPrefix(hint, replication.AdminVariable+"=") != c.admin {
+			t.Errorf("%s: %s", name, hint)
+		}
+	}
+}
+
 // A boolean is written as people write it in the mapping, and printed by the server in its own way.
 func TestStatesThatAreBooleans(t *testing.T) {
 	t.Parallel()

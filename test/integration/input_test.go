@@ -124,7 +124,7 @@ func TestFaultsAreNamedAndPass(t *testing.T) {
 		"publication missing": {
 			surroundings: surroundings{noInit: true},
 			before:       func(w *world) { w.roles(); w.db.Exec(w.t, `DROP PUBLICATION outbox`) },
-			says:         []string{"make publication outbox", "permission denied", "run it as the owner of the tables", "--show-sql"},
+			says:         []string{"make publication outbox", "permission denied", "as the owner of the tables", "--show-sql"},
 			lines:        8, swept: true,
 			fix: func(w *world) { w.db.Exec(w.t, `CREATE PUBLICATION outbox FOR TABLE outbox WITH (publish = 'insert')`) },
 		},
