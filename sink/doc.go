@@ -23,6 +23,9 @@
 //     the transaction coordinator, fences older producers, and searches partition
 //     logs for batches whose answer was lost.
 //
+// ask.go is for those who look at a cluster, or make a topic of it: a Broker answers
+// in types of our own.
+//
 // sarama's AsyncProducer is not used because it goes on after a failed batch,
 // and its Client is not because it hides topic ids, holds every caller up
 // behind one slow dial, and calls each failure "out of brokers". Its Broker

@@ -146,7 +146,7 @@ var questions = []func(*sarama.Broker, *headersConn){
 		lookFor(b, c, oldestFetch)
 	},
 	func(b *sarama.Broker, _ *headersConn) {
-		_ = CanFence(b)
+		_ = canFence(b)
 	},
 	func(b *sarama.Broker, c *headersConn) {
 		if block, err := (&reader{Broker: b, conn: c, version: fetchVersion}).fetch(place{"orders", 0}, 5); err == nil {
@@ -165,7 +165,7 @@ func lookFor(b *sarama.Broker, c *headersConn, version int16) {
 // returns what was asked.
 func ask(t testing.TB, question int, answer []byte) (key, version int16) {
 	t.Helper()
-	conf, err := Config{Cluster: "main", Brokers: []string{"broker:9092"}, TransactionalID: "t"}.Sarama()
+	conf, err := Config{Cluster: "main", Brokers: []string{"broker:9092"}, TransactionalID: "t"}.sarama()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -285,7 +285,7 @@ func TestASearchOfALogWithoutOffsetsEnds(t *testing.T) {
 	})
 	conf := Config{Cluster: "main", Brokers: k.Addrs, TransactionalID: "tx"}
 	conf.defaults()
-	base, err := conf.Sarama()
+	base, err := conf.sarama()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func restarts() (answers []int16) {
 func searchAt(t *testing.T, cfg Config, topic string) (sequences []int32, err error) {
 	t.Helper()
 	cfg.defaults()
-	conf, err := cfg.Sarama()
+	conf, err := cfg.sarama()
 	if err != nil {
 		return nil, err
 	}

@@ -466,7 +466,7 @@ func (pc *producerIDClient) coordinator() (*sarama.Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := CanFence(b); err != nil {
+	if err := canFence(b); err != nil {
 		pc.metadata.close()
 		return nil, pc.net.explain(b.Addr(), err)
 	}

@@ -30,7 +30,7 @@ func TestRealSearchDecompressesNothing(t *testing.T) {
 	r.expect(outbox.Delivered, 20*time.Second, r.publish(rowsOf(topic, "k", "v", 3)...)...)
 
 	conf.defaults()
-	base, err := conf.Sarama()
+	base, err := conf.sarama()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func inflated(t *testing.T, ctx context.Context, conf Config, topic string, size
 		Version: 2, Codec: sarama.CompressionZSTD, CompressionLevel: sarama.CompressionLevelDefault, ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1,
 		FirstTimestamp: now, MaxTimestamp: now, Records: []*sarama.Record{{Value: make([]byte, size)}},
 	})
-	res, err := b.Produce(req)
+	res, err := b.broker.Produce(req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -377,7 +377,7 @@ func TestAnOAuthServerThatRedirects(t *testing.T) {
 		t.Cleanup(server.Close)
 		for _, o := range []OAuth{{SecretNow: &secret.Source{Value: "hunter2"}}, {AssertionNow: &secret.Source{Value: "hunter2"}}} {
 			o.ClientID, o.TokenURL = "outbox-cdc", server.URL+"?key=hunter2"
-			conf, err := Config{Cluster: "main", Brokers: []string{"127.0.0.1:1"}, SASL: &SASL{Mechanism: transport.SASLOAuthBearer, OAuth: o}}.Sarama()
+			conf, err := Config{Cluster: "main", Brokers: []string{"127.0.0.1:1"}, SASL: &SASL{Mechanism: transport.SASLOAuthBearer, OAuth: o}}.sarama()
 			if err != nil {
 				t.Fatal(err)
 			}

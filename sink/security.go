@@ -66,9 +66,8 @@ type OAuth struct {
 	Extensions map[string]string
 }
 
-// Sarama is the configuration of our connections, also for an admin client
-// that checks the cluster.
-func (c Config) Sarama() (*sarama.Config, error) {
+// sarama is the configuration of our connections.
+func (c Config) sarama() (*sarama.Config, error) {
 	c.defaults()
 	if err := c.validate(); err != nil {
 		return nil, err

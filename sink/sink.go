@@ -131,7 +131,7 @@ type Sink struct {
 func New(cfg Config, outcomes *mailbox.Mailbox[outbox.Outcome], states *mailbox.Mailbox[outbox.ClusterState]) (*Sink, error) {
 	cfg.defaults()
 	cfg.room = semaphore.NewWeighted(answersAtOnce)
-	conf, err := cfg.Sarama()
+	conf, err := cfg.sarama()
 	if err != nil {
 		return nil, err
 	}

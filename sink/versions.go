@@ -28,10 +28,8 @@ func versions(b *sarama.Broker) (map[int16]int16, error) {
 	return known, nil
 }
 
-// CanFence says why a broker's protocol does not allow to fence former leaders, as
-// an error that wraps ErrNoTransactions. Whether the broker then does it, and lets
-// us, shows when it is asked.
-func CanFence(b *sarama.Broker) error {
+// canFence is Broker.CanFence.
+func canFence(b *sarama.Broker) error {
 	known, err := versions(b)
 	if err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/cenkalti/backoff/v5"
 	"github.com/spf13/cobra"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/preflight"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 func journalCommand(io streams) *cobra.Command {
@@ -155,7 +155,7 @@ func initJournal(ctx context.Context, s *preflight.Stream, j *preflight.Journal,
 	}
 	replicas, err := j.Topic.Make(ctx, s.Kafka[j.Cluster])
 	switch {
-	case errors.Is(err, sarama.ErrInvalidReplicationFactor):
+	case errors.Is(err, sink.InvalidReplicationFactor):
 		return fmt.Errorf("%w; start the brokers that are missing, or make the topic with fewer replicas\n%s", err, j.Topic.Command(j.Bootstrap, max(1, j.Replicas-1)))
 	case errors.Is(err, journal.ErrRefused):
 		return &failure{exitPermanent, fmt.Errorf("%w; who may, runs\n%s", err, j.Topic.Command(j.Bootstrap, j.Replicas))}

@@ -119,10 +119,8 @@ func TestLiveLongRows(t *testing.T) {
 
 func client(t *testing.T, kafka *harness.Cluster) sarama.Client {
 	t.Helper()
-	conf, err := sink.Config{Cluster: "main", Brokers: kafka.Addrs, TransactionalID: "unused"}.Sarama()
-	if err != nil {
-		t.Fatal(err)
-	}
+	conf := sarama.NewConfig()
+	conf.Version = sarama.MaxVersion
 	conf.Consumer.Return.Errors = true
 	conf.Producer.Return.Successes = true
 	conf.Producer.RequiredAcks = sarama.WaitForAll

@@ -3,7 +3,6 @@
 package journal
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,9 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/IBM/sarama"
 
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
@@ -80,88 +76,48 @@ var ErrRefused = errors.New("the brokers refuse")
 
 // Make makes the topic, unless it is there, and says how many replicas it has.
 func (t Topic) Make(ctx context.Context, cfg sink.Config) (replicas int, err error) {
-	controller, brokers, err := dialController(ctx, cfg, t.Name)
+	controller, brokers, err := cfg.DialController(ctx, t.Name)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = controller.Close() }() // it was only asked
+	defer controller.Close()
 	replicas = Replicas(brokers)
-	entries := map[string]*string{}
-	for name, value := range t.Settings(replicas) {
-		entries[name] = &value
-	}
-	details := map[string]*sarama.TopicDetail{t.Name: {NumPartitions: 1, ReplicationFactor: int16(replicas), ConfigEntries: entries}} // #nosec G115 -- 1 to 3
-	res, err := controller.CreateTopics(sarama.NewCreateTopicsRequest(sarama.MaxVersion, details, timeout(cfg), false))
-	if err != nil {
-		return 0, cfg.Explain(controller.Addr(), err)
-	}
-	answer := res.TopicErrors[t.Name]
+	answer, text, err := controller.CreateTopic(t.Name, replicas, t.Settings(replicas))
 	switch {
-	case answer == nil:
-		return 0, fmt.Errorf("broker %s did not say what became of topic %s", controller.Addr(), t.Name)
-	case answer.Err == sarama.ErrTopicAlreadyExists:
+	case err != nil:
+		return 0, err
+	case answer == sink.TopicExists:
 		return replicas, nil
-	case answer.ErrMsg != nil && *answer.ErrMsg != "":
-		return replicas, t.refused("make", answer.Err, " ("+*answer.ErrMsg+")")
+	case text != "":
+		text = " (" + text + ")"
 	}
-	return replicas, t.refused("make", answer.Err, "")
+	return replicas, t.refused("make", answer, text)
 }
 
 // Remove removes the topic, if it is there.
 func (t Topic) Remove(ctx context.Context, cfg sink.Config) error {
-	controller, _, err := dialController(ctx, cfg, t.Name)
+	controller, _, err := cfg.DialController(ctx, t.Name)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = controller.Close() }() // it was only asked
-	res, err := controller.DeleteTopics(sarama.NewDeleteTopicsRequest(sarama.MaxVersion, []string{t.Name}, timeout(cfg)))
-	if err != nil {
-		return cfg.Explain(controller.Addr(), err)
-	}
-	code, answered := res.TopicErrorCodes[t.Name]
+	defer controller.Close()
+	answer, err := controller.DeleteTopic(t.Name)
 	switch {
-	case !answered:
-		return fmt.Errorf("broker %s did not say what became of topic %s", controller.Addr(), t.Name)
-	case code == sarama.ErrUnknownTopicOrPartition:
+	case err != nil:
+		return err
+	case answer == sink.UnknownTopic:
 		return nil
 	}
-	return t.refused("remove", code, "")
+	return t.refused("remove", answer, "")
 }
 
-func timeout(cfg sink.Config) time.Duration { return cmp.Or(cfg.RequestTimeout, 10*time.Second) }
-
 // refused is the error of an answer, or nil.
-func (t Topic) refused(what string, code sarama.KError, text string) error {
+func (t Topic) refused(what string, code sink.Code, text string) error {
 	switch code {
-	case sarama.ErrNoError:
+	case sink.NoError:
 		return nil
-	case sarama.ErrNotController, sarama.ErrRequestTimedOut:
+	case sink.NotController, sink.RequestTimedOut:
 		return fmt.Errorf("topic %s: %w", t.Name, code)
 	}
 	return fmt.Errorf("%w to %s topic %s: %w%s", ErrRefused, what, t.Name, code, text)
-}
-
-// dialController connects to the broker that makes topics, and counts the brokers. Asked for
-// no topic at all, they would tell of every one.
-func dialController(ctx context.Context, cfg sink.Config, topic string) (controller *sarama.Broker, brokers int, err error) {
-	for _, address := range cfg.Brokers {
-		var b *sarama.Broker
-		if b, err = cfg.Dial(ctx, address); err != nil {
-			continue
-		}
-		res, asked := b.GetMetadata(sarama.NewMetadataRequest(sarama.MaxVersion, []string{topic}))
-		_ = b.Close() // it was only asked
-		if asked != nil {
-			err = cfg.Explain(address, asked)
-			continue
-		}
-		for _, known := range res.Brokers {
-			if known.ID() == res.ControllerID {
-				controller, err = cfg.Dial(ctx, known.Addr())
-				return controller, len(res.Brokers), err
-			}
-		}
-		err = errors.New("the cluster has no controller at the moment")
-	}
-	return nil, 0, err
 }

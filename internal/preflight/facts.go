@@ -4,14 +4,13 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/IBM/sarama"
-
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/platform"
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // Facts are all that the probes learnt of one stream. A nil group was not
@@ -234,7 +233,7 @@ type ClusterFacts struct {
 	ProduceVersion int
 	// Idempotent is the answer to a producer id without a name, Transactional
 	// the answer to the question for the transactional id's coordinator.
-	Idempotent, Transactional *sarama.KError
+	Idempotent, Transactional *sink.Code
 	// NoTransactions is why some broker's protocol does not allow to fence former
 	// leaders; empty: it does. RequireFencing: nothing is published then.
 	NoTransactions string
@@ -263,23 +262,20 @@ type BrokerFacts struct {
 
 // TopicFacts are what metadata and settings tell of one topic.
 type TopicFacts struct {
-	Name       string
-	ID         string
-	Err        sarama.KError
-	Partitions int
-	Leaderless int
-	Replicas   int // of the partition with the fewest
-	InSync     int // likewise
-	// Operations are the bits of what we may do (KIP-430); known says that the
-	// broker told.
-	Operations      int32
-	OperationsKnown bool
+	sink.Topic
 	// Settings of the topic; nil: we may not read them.
 	Settings KafkaSettings
 }
 
+// What may be done with a topic, as the bits of KIP-430 number it.
+const (
+	mayRead            = 3
+	mayWrite           = 4
+	mayDescribeConfigs = 10
+)
+
 // may says whether we may do an operation of the topic.
-func (t *TopicFacts) may(o sarama.AclOperation) bool { return t.Operations&(1<<uint(o)) != 0 }
+func (t *TopicFacts) may(operation uint) bool { return t.Operations&(1<<operation) != 0 }
 
 // KafkaSettings are those of a topic or a broker, by their names.
 type KafkaSettings map[string]string

@@ -4,9 +4,8 @@ import (
 	"context"
 	"slices"
 
-	"github.com/IBM/sarama"
-
 	"github.com/outbox-cdc/outbox-cdc/internal/journal"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // Journal is what a look at a stream's journal found.
@@ -33,7 +32,7 @@ func Journals(ctx context.Context, s *Stream, o Options) []Journal {
 		one.Kafka = g.facts.Kafka[i : i+1]
 		look := Journal{
 			Cluster: c.Name, Topic: s.Once.Journals[c.Name], Bootstrap: c.Bootstrap, Replicas: journal.Replicas(c.advertised()),
-			Missing: c.Journal != nil && c.Journal.Err == sarama.ErrUnknownTopicOrPartition, Unusable: c.Err != "",
+			Missing: c.Journal != nil && c.Journal.Err == sink.UnknownTopic, Unusable: c.Err != "",
 		}
 		name := "journal"
 		if look.Unusable {

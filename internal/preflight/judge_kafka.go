@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/IBM/sarama"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 var kafkaChecks = []check{
@@ -102,7 +102,7 @@ func eachTopic(judge func(j *judgment, subject string, c *ClusterFacts, t *Topic
 		for i := range c.Topics {
 			t := &c.Topics[i]
 			subject := "topic " + t.Name + " on " + c.Name
-			if t.Err != sarama.ErrNoError {
+			if t.Err != sink.NoError {
 				j.skip(subject, "the topic is not there (see the check topics)")
 				continue
 			}
@@ -193,14 +193,14 @@ func judgeTopicsOf(j *judgment, c *ClusterFacts) {
 func judgeTopic(j *judgment, subject string, c *ClusterFacts, t *TopicFacts) {
 	describe := c.tool("kafka-topics.sh", "--describe --topic "+t.Name)
 	switch {
-	case t.Err == sarama.ErrUnknownTopicOrPartition:
+	case t.Err == sink.UnknownTopic:
 		j.fail(subject, "it does not exist, or we may not see it",
 			c.tool("kafka-topics.sh", "--create --topic "+t.Name+" --partitions 6 "+c.replication()), c.acl("Write", "--topic "+t.Name))
-	case t.Err == sarama.ErrTopicAuthorizationFailed:
+	case t.Err == sink.TopicForbidden:
 		j.fail(subject, "we may not see it", c.acl("Write", "--topic "+t.Name), c.acl("Describe", "--topic "+t.Name))
-	case t.Err == sarama.ErrInvalidTopic:
+	case t.Err == sink.InvalidTopic:
 		j.fail(subject, "that is no legal topic name", "correct the rows, or topic in the mapping: 1 to 249 of a-z, A-Z, 0-9, dot, underscore and hyphen")
-	case t.Err != sarama.ErrNoError && t.Err != sarama.ErrLeaderNotAvailable:
+	case t.Err != sink.NoError && t.Err != sink.LeaderNotAvailable:
 		j.fail(subject, t.Err.Error(), describe).Unseen = true
 	case t.Leaderless > 0 || t.Partitions == 0:
 		j.fail(subject, fmt.Sprintf("%d of %d partitions have no leader", t.Leaderless, t.Partitions), "start the brokers that have them: "+describe)
@@ -347,14 +347,14 @@ func judgeCompaction(j *judgment, subject string, c *ClusterFacts, t *TopicFacts
 }
 
 func judgeTopicACL(j *judgment, subject string, c *ClusterFacts, t *TopicFacts) {
-	switch write, read := t.may(sarama.AclOperationWrite), t.may(sarama.AclOperationRead); {
+	switch write, read := t.may(mayWrite), t.may(mayRead); {
 	case !t.OperationsKnown:
 		j.skip(subject, "the broker does not tell what we may do")
 	case !write:
 		j.fail(subject, "we may not WRITE to it", c.acl("Write", "--topic "+t.Name))
 	case !read:
 		j.warn(subject, "we may WRITE, and not READ", c.acl("Read", "--topic "+t.Name))
-	case !t.may(sarama.AclOperationDescribeConfigs):
+	case !t.may(mayDescribeConfigs):
 		j.ok(subject, "we may WRITE and READ; its settings may not be read (DESCRIBE_CONFIGS)")
 	default:
 		j.ok(subject, "we may WRITE and READ, and read its settings")
@@ -366,9 +366,9 @@ func judgeIdempotent(j *judgment, c *ClusterFacts) {
 	switch answer := c.Idempotent; {
 	case answer == nil:
 		j.unseen(subject, "the broker did not answer")
-	case *answer == sarama.ErrNoError:
+	case *answer == sink.NoError:
 		whole(j.ok(subject, "we get a producer id"))
-	case *answer == sarama.ErrClusterAuthorizationFailed:
+	case *answer == sink.ClusterForbidden:
 		whole(j.fail(subject, "we get no producer id: "+answer.Error(), c.acl("IdempotentWrite", "--cluster")))
 	default:
 		j.unseen(subject, answer.Error())
@@ -384,11 +384,11 @@ func judgeTransactional(j *judgment, c *ClusterFacts) {
 		j.unfenced(c, subject, c.NoTransactions, acceptUnfenced)
 	case answer == nil:
 		j.unseen(subject, "the broker did not answer")
-	case *answer == sarama.ErrTransactionalIDAuthorizationFailed:
+	case *answer == sink.TransactionalIDForbidden:
 		j.unfenced(c, subject, "it is not ours to use", c.acl("Write", "--transactional-id "+c.TransactionalID), c.acl("Describe", "--transactional-id "+c.TransactionalID))
-	case *answer == sarama.ErrNoError, *answer == sarama.ErrConsumerCoordinatorNotAvailable:
+	case *answer == sink.NoError, *answer == sink.CoordinatorNotAvailable:
 		j.ok(subject, "we may see it; whether WRITE is granted shows when a process leads (it was not tried, so as to fence nobody)")
-	case *answer == sarama.ErrOffsetsLoadInProgress, *answer == sarama.ErrNotCoordinatorForConsumer, *answer == sarama.ErrRequestTimedOut:
+	case *answer == sink.CoordinatorLoading, *answer == sink.NotCoordinator, *answer == sink.RequestTimedOut:
 		j.unseen(subject, answer.Error())
 	default:
 		j.unfenced(c, subject, "the brokers name no coordinator for it: "+answer.Error(), acceptUnfenced)

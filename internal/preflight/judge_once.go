@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/IBM/sarama"
-
 	"github.com/outbox-cdc/outbox-cdc/internal/journal"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/sink"
@@ -127,9 +125,9 @@ func judgeJournal(j *judgment, c *ClusterFacts) {
 	switch t := c.Journal; {
 	case t == nil:
 		j.unseen(subject, "no broker told of it")
-	case t.Err == sarama.ErrUnknownTopicOrPartition:
+	case t.Err == sink.UnknownTopic:
 		j.fail(subject, "it does not exist, or we may not see it", "outbox-cdc init --kafka --stream "+j.Stream.Name, "or: "+topic.Command(c.Bootstrap, journal.Replicas(c.advertised())))
-	case t.Err != sarama.ErrNoError || t.Leaderless > 0:
+	case t.Err != sink.NoError || t.Leaderless > 0:
 		judgeTopic(j, subject, c, t)
 	default:
 		judgeJournalTopic(j, subject, c, topic)
@@ -164,7 +162,7 @@ func judgeJournalTopic(j *judgment, subject string, c *ClusterFacts, topic journ
 		j.fail(subject, "it is not the journal that the database knows, so run refuses to start: it was deleted and made again, or journal.topic or the brokers were changed",
 			"journal.topic and brokers as before; or, if the journal of before is gone, outbox-cdc journal reset --stream "+j.Stream.Name+", after which rows that are not marked yet are published once more")
 		return
-	case t.OperationsKnown && !(t.may(sarama.AclOperationWrite) && t.may(sarama.AclOperationRead)):
+	case t.OperationsKnown && !(t.may(mayWrite) && t.may(mayRead)):
 		j.fail(subject, "we may not WRITE to it and READ it", c.acl("Write", "--topic "+t.Name), c.acl("Read", "--topic "+t.Name))
 		return
 	case t.Settings == nil:

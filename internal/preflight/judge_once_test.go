@@ -5,11 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/IBM/sarama"
-
 	"github.com/outbox-cdc/outbox-cdc/internal/journal"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // soundOnce are the facts of a stream in good order that delivers exactly once.
@@ -21,7 +20,9 @@ func soundOnce() *Facts {
 	c := &f.Kafka[0]
 	settings := topic.Settings(3)
 	settings["max.message.bytes"] = "1048588"
-	c.Journal = &TopicFacts{Name: topic.Name, Partitions: 1, Replicas: 3, InSync: 3, Operations: c.Topics[0].Operations, OperationsKnown: true, Settings: settings}
+	c.Journal = &TopicFacts{
+		Topic: sink.Topic{Name: topic.Name, Partitions: 1, Replicas: 3, InSync: 3, Operations: c.Topics[0].Operations, OperationsKnown: true}, Settings: settings,
+	}
 	c.Settings = map[string]string{"transaction.max.timeout.ms": "900000", "transaction.state.log.replication.factor": "3", "transaction.state.log.min.isr": "2"}
 	c.RequireFencing, c.Verifies = true, true
 	return f
@@ -54,7 +55,7 @@ func TestJudgmentsOfExactlyOnce(t *testing.T) {
 			f.Tallies = []statestore.TallyState{{Cluster: "main", Open: true, Left: 1}}
 		}
 	}
-	write := int32(1 << uint(sarama.AclOperationWrite))
+	write := int32(1 << uint(mayWrite))
 	for name, c := range map[string]struct {
 		check  string
 		level  Level
@@ -87,8 +88,8 @@ func TestJudgmentsOfExactlyOnce(t *testing.T) {
 		}, nil},
 		"tally not seen": {"open-tally", Skip, func(f *Facts) { f.Missing["tallies"] = "no answer within 10s" }, []string{"no answer"}},
 
-		"no journal":     {"journal", Fail, kept(func(t *TopicFacts) { t.Err = sarama.ErrUnknownTopicOrPartition }), []string{"init --kafka --stream orders", "--partitions 1", "retention.ms=-1"}},
-		"forbidden":      {"journal", Fail, kept(func(t *TopicFacts) { t.Err = sarama.ErrTopicAuthorizationFailed }), []string{"--operation Write"}},
+		"no journal":     {"journal", Fail, kept(func(t *TopicFacts) { t.Err = sink.UnknownTopic }), []string{"init --kafka --stream orders", "--partitions 1", "retention.ms=-1"}},
+		"forbidden":      {"journal", Fail, kept(func(t *TopicFacts) { t.Err = sink.TopicForbidden }), []string{"--operation Write"}},
 		"no leader":      {"journal", Fail, kept(func(t *TopicFacts) { t.Leaderless = 1 }), []string{"no leader"}},
 		"two partitions": {"journal", Fail, kept(func(t *TopicFacts) { t.Partitions = 2 }), []string{"must have 1"}},
 		"another journal": {"journal", Fail, func(f *Facts) {

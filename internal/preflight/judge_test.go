@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
@@ -17,6 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // sound are the facts of a stream in good order, of which nothing is to be said.
@@ -50,8 +50,8 @@ func sound() *Facts {
 	}
 	settings["wal_sender_timeout"] = Setting{"60000", "ms"}
 	settings["idle_replication_slot_timeout"] = Setting{"0", "s"}
-	ok := sarama.ErrNoError
-	all := int32(1<<uint(sarama.AclOperationWrite) | 1<<uint(sarama.AclOperationRead) | 1<<uint(sarama.AclOperationDescribeConfigs))
+	ok := sink.NoError
+	all := int32(1<<uint(mayWrite) | 1<<uint(mayRead) | 1<<uint(mayDescribeConfigs))
 	cfg := replication.Config{
 		Name: "outbox-cdc/orders@host", Slot: "outbox_cdc_orders", Publication: "outbox_cdc_orders",
 		Tables: []*outbox.Table{table}, SenderTimeout: 4 * time.Second,
@@ -92,7 +92,7 @@ func sound() *Facts {
 			Brokers:        []BrokerFacts{{Address: "kafka-1:9092", ID: -1}, {Address: "kafka-2:9092", ID: 2}},
 			ProduceVersion: 9, Idempotent: &ok, Transactional: &ok,
 			Topics: []TopicFacts{{
-				Name: "orders", Partitions: 6, Replicas: 3, InSync: 3, Operations: all, OperationsKnown: true,
+				Topic:    sink.Topic{Name: "orders", Partitions: 6, Replicas: 3, InSync: 3, Operations: all, OperationsKnown: true},
 				Settings: map[string]string{"max.message.bytes": "1048588", "min.insync.replicas": "2", "cleanup.policy": "delete"},
 			}},
 		}},
@@ -146,7 +146,7 @@ func archiving(change func(*Catalogue)) func(*Facts) {
 	}
 }
 
-func answer(code sarama.KError) *sarama.KError { return &code }
+func answer(code sink.Code) *sink.Code { return &code }
 
 // Each of these is one thing wrong in good order: the finding has its level, the
 // numbers and what fixes it.
@@ -383,18 +383,18 @@ func TestJudgments(t *testing.T) {
 		"unfenced, required": {"transactional-id", Fail, func(f *Facts) {
 			f.Kafka[0].NoTransactions, f.Kafka[0].RequireFencing = "broker b knows none", true
 		}, []string{"nothing is published"}},
-		"coordinator refused": {"transactional-id", Warn, func(f *Facts) { f.Kafka[0].Transactional = answer(sarama.ErrInvalidRequest) }, []string{"name no coordinator", "fencing: off"}},
+		"coordinator refused": {"transactional-id", Warn, func(f *Facts) { f.Kafka[0].Transactional = answer(sink.Code(42)) }, []string{"name no coordinator", "fencing: off"}},
 		"forbidden, required": {"transactional-id", Fail, func(f *Facts) {
-			f.Kafka[0].Transactional, f.Kafka[0].RequireFencing = answer(sarama.ErrTransactionalIDAuthorizationFailed), true
+			f.Kafka[0].Transactional, f.Kafka[0].RequireFencing = answer(sink.TransactionalIDForbidden), true
 		}, []string{"--transactional-id outbox-cdc-orders-main"}},
 		"fencing off": {"transactional-id", Skip, func(f *Facts) { f.Kafka[0].TransactionalID = "" }, []string{"fencing: off"}},
-		"no topic":    {"topics", Fail, topic(func(t *TopicFacts) { t.Err = sarama.ErrUnknownTopicOrPartition }), []string{"kafka-topics.sh --bootstrap-server kafka-1:9092 --create --topic orders", "--partitions 6 --replication-factor 1"}},
+		"no topic":    {"topics", Fail, topic(func(t *TopicFacts) { t.Err = sink.UnknownTopic }), []string{"kafka-topics.sh --bootstrap-server kafka-1:9092 --create --topic orders", "--partitions 6 --replication-factor 1"}},
 		"no topic, brokers for it": {"topics", Fail, func(f *Facts) {
-			topic(func(t *TopicFacts) { t.Err = sarama.ErrUnknownTopicOrPartition })(f)
+			topic(func(t *TopicFacts) { t.Err = sink.UnknownTopic })(f)
 			f.Kafka[0].Brokers = slices.Repeat([]BrokerFacts{{Advertised: true}}, 5)
 		}, []string{"--replication-factor 3 --config min.insync.replicas=2"}},
-		"topic hidden":  {"topics", Fail, topic(func(t *TopicFacts) { t.Err = sarama.ErrTopicAuthorizationFailed }), []string{"--allow-principal User:cdc --operation Write --topic orders"}},
-		"topic illegal": {"topics", Fail, topic(func(t *TopicFacts) { t.Err = sarama.ErrInvalidTopic }), []string{"1 to 249"}},
+		"topic hidden":  {"topics", Fail, topic(func(t *TopicFacts) { t.Err = sink.TopicForbidden }), []string{"--allow-principal User:cdc --operation Write --topic orders"}},
+		"topic illegal": {"topics", Fail, topic(func(t *TopicFacts) { t.Err = sink.InvalidTopic }), []string{"1 to 249"}},
 		"no leader":     {"topics", Fail, topic(func(t *TopicFacts) { t.Leaderless = 2 }), []string{"2 of 6 partitions"}},
 		"few in sync":   {"topic-replication", Fail, topic(func(t *TopicFacts) { t.InSync = 1 }), []string{"takes no records"}},
 		"one replica":   {"topic-replication", Warn, topic(func(t *TopicFacts) { t.Replicas, t.InSync, t.Settings["min.insync.replicas"] = 1, 1, "1" }), []string{"lost with one disk", "min.insync.replicas=2"}},
@@ -424,10 +424,10 @@ func TestJudgments(t *testing.T) {
 		"times without rows":     {"times", OK, func(f *Facts) { f.Tables[0].Newest = map[string]int64{} }, nil},
 		"times that are not due": {"times", OK, func(f *Facts) { f.Tables[0].Newest = map[string]int64{"created_at": 7200} }, []string{"created_at: 2h00m"}},
 		"no WRITE":               {"topic-acl", Fail, topic(func(t *TopicFacts) { t.Operations = 0 }), []string{"--operation Write --topic orders"}},
-		"no READ":                {"topic-acl", Warn, topic(func(t *TopicFacts) { t.Operations = 1 << uint(sarama.AclOperationWrite) }), []string{"--operation Read"}},
+		"no READ":                {"topic-acl", Warn, topic(func(t *TopicFacts) { t.Operations = 1 << uint(mayWrite) }), []string{"--operation Read"}},
 		"ops unknown":            {"topic-acl", Skip, topic(func(t *TopicFacts) { t.Operations, t.OperationsKnown = math.MinInt32, false }), nil},
-		"no idempotence":         {"idempotent-write", Fail, func(f *Facts) { f.Kafka[0].Idempotent = answer(sarama.ErrClusterAuthorizationFailed) }, []string{"--operation IdempotentWrite --cluster"}},
-		"no fencing":             {"transactional-id", Warn, func(f *Facts) { f.Kafka[0].Transactional = answer(sarama.ErrTransactionalIDAuthorizationFailed) }, []string{"--transactional-id outbox-cdc-orders-main"}},
+		"no idempotence":         {"idempotent-write", Fail, func(f *Facts) { f.Kafka[0].Idempotent = answer(sink.ClusterForbidden) }, []string{"--operation IdempotentWrite --cluster"}},
+		"no fencing":             {"transactional-id", Warn, func(f *Facts) { f.Kafka[0].Transactional = answer(sink.TransactionalIDForbidden) }, []string{"--transactional-id outbox-cdc-orders-main"}},
 		"no Kafka":               {"topics", Skip, func(f *Facts) { f.Kafka[0].Err = "no broker can be used" }, []string{"could not look"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,18 +3,14 @@ package preflight
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -113,7 +109,7 @@ func (c *clusterProbe) ask(ctx context.Context) ClusterFacts {
 			c.permissions(ctx, conn)
 			return *f
 		}
-		c.refused(ctx, &f.Brokers[i], c.cfg.Explain(f.Brokers[i].Address, err))
+		c.refused(ctx, &f.Brokers[i], err)
 	}
 	f.Err = "no broker can be used"
 	return *f
@@ -121,7 +117,7 @@ func (c *clusterProbe) ask(ctx context.Context) ClusterFacts {
 
 // refused notes why a broker cannot be used.
 func (c *clusterProbe) refused(ctx context.Context, b *BrokerFacts, err error) {
-	b.Permanent, b.Err = permanent(err), err
+	b.Permanent, b.Err = sink.Permanent(err), err
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		b.Err = fmt.Errorf("no answer within %v (%w)", c.o.Timeout, err)
 	}
@@ -129,8 +125,8 @@ func (c *clusterProbe) refused(ctx context.Context, b *BrokerFacts, err error) {
 
 // dial connects to brokers side by side and notes what came of it. A broker
 // that cannot be used has no connection.
-func (c *clusterProbe) dial(ctx context.Context, brokers []BrokerFacts) []*sarama.Broker {
-	conns := make([]*sarama.Broker, len(brokers))
+func (c *clusterProbe) dial(ctx context.Context, brokers []BrokerFacts) []*sink.Broker {
+	conns := make([]*sink.Broker, len(brokers))
 	var all sync.WaitGroup
 	for i := range brokers {
 		all.Go(func() {
@@ -151,37 +147,22 @@ func (c *clusterProbe) dial(ctx context.Context, brokers []BrokerFacts) []*saram
 	return conns
 }
 
-// permanent: the broker, or our own settings, refuse, or one side does not accept the other's
-// certificate; a network may come back.
-func permanent(err error) bool {
-	var verify *tls.CertificateVerificationError
-	var record tls.RecordHeaderError
-	var alert tls.AlertError
-	return errors.Is(err, sarama.ErrSASLAuthenticationFailed) || errors.Is(err, sarama.ErrUnsupportedSASLMechanism) ||
-		errors.Is(err, sarama.ErrIllegalSASLState) || errors.As(err, &verify) || errors.As(err, &record) || errors.As(err, &alert)
-}
-
 // version notes the newest Produce request that every broker knows, and whether they
 // can fence.
 // https://kafka.apache.org/protocol#The_Messages_ApiVersions
-func (c *clusterProbe) version(conn *sarama.Broker) {
+func (c *clusterProbe) version(conn *sink.Broker) {
 	if conn == nil {
 		return
 	}
-	res, err := conn.ApiVersions(&sarama.ApiVersionsRequest{})
+	known, err := conn.Versions()
 	if err != nil {
 		return
 	}
-	verifies := false
-	for _, key := range res.ApiKeys {
-		known := int(key.MaxVersion)
-		verifies = verifies || key.ApiKey == addPartitions && known >= addPartitionsOf36
-		if key.ApiKey == 0 && (c.facts.ProduceVersion < 0 || known < c.facts.ProduceVersion) {
-			c.facts.ProduceVersion = known
-		}
+	if newest, ok := known[produce]; ok && (c.facts.ProduceVersion < 0 || int(newest) < c.facts.ProduceVersion) {
+		c.facts.ProduceVersion = int(newest)
 	}
-	c.facts.Verifies = c.facts.Verifies && verifies
-	if err := sink.CanFence(conn); errors.Is(err, sink.ErrNoTransactions) {
+	c.facts.Verifies = c.facts.Verifies && known[addPartitions] >= addPartitionsOf36
+	if err := conn.CanFence(); errors.Is(err, sink.ErrNoTransactions) {
 		c.facts.NoTransactions = err.Error()
 	}
 }
@@ -190,21 +171,22 @@ func (c *clusterProbe) version(conn *sarama.Broker) {
 // each other by this version of AddPartitionsToTxn.
 // https://cwiki.apache.org/confluence/display/KAFKA/KIP-890%3A+Transactions+Server-Side+Defense
 const (
+	produce           = 0
 	addPartitions     = 24
 	addPartitionsOf36 = 4
 )
 
-func closeAll(conns []*sarama.Broker) {
+func closeAll(conns []*sink.Broker) {
 	for _, conn := range conns {
 		if conn != nil {
-			_ = conn.Close() // it was only asked
+			conn.Close()
 		}
 	}
 }
 
 // metadata asks which brokers and topics there are, connects to every broker,
 // and notes what we may do with each topic (KIP-430).
-func (c *clusterProbe) metadata(ctx context.Context, conn *sarama.Broker) error {
+func (c *clusterProbe) metadata(ctx context.Context, conn *sink.Broker) error {
 	topics := c.topics
 	if c.journal != "" && !slices.Contains(topics, c.journal) {
 		topics = append(slices.Clone(topics), c.journal)
@@ -212,62 +194,38 @@ func (c *clusterProbe) metadata(ctx context.Context, conn *sarama.Broker) error 
 	if len(topics) == 0 {
 		topics = []string{"outbox-cdc-check"} // no topic at all would mean every one; this one is not made either
 	}
-	req := sarama.NewMetadataRequest(sarama.MaxVersion, topics)
-	req.IncludeTopicAuthorizedOperations = true
-	res, err := conn.GetMetadata(req)
+	told, err := conn.Metadata(topics)
 	if err != nil {
-		return fmt.Errorf("ask for metadata: %w", err)
+		return err
 	}
-	c.facts.Controller = res.ControllerID
-	for _, t := range res.Topics {
+	c.facts.Controller = told.Controller
+	for _, t := range told.Topics {
 		if t.Name == c.journal {
-			f := topicFacts(t)
-			c.facts.Journal = &f
+			c.facts.Journal = &TopicFacts{Topic: t}
 		}
 		if slices.Contains(c.topics, t.Name) {
-			c.facts.Topics = append(c.facts.Topics, topicFacts(t))
+			c.facts.Topics = append(c.facts.Topics, TopicFacts{Topic: t})
 		}
 	}
 	slices.SortFunc(c.facts.Topics, func(a, b TopicFacts) int { return strings.Compare(a.Name, b.Name) })
 	var others []BrokerFacts
-	for _, b := range res.Brokers {
-		known := slices.IndexFunc(c.facts.Brokers, func(f BrokerFacts) bool { return f.Address == b.Addr() })
+	for _, b := range told.Brokers {
+		known := slices.IndexFunc(c.facts.Brokers, func(f BrokerFacts) bool { return f.Address == b.Address })
 		if known >= 0 {
 			c.facts.Brokers[known].Advertised = true
 			continue
 		}
-		others = append(others, BrokerFacts{Address: b.Addr(), ID: b.ID(), Advertised: true})
+		others = append(others, BrokerFacts{Address: b.Address, ID: b.ID, Advertised: true})
 	}
 	closeAll(c.dial(ctx, others))
 	return nil
-}
-
-func topicFacts(t *sarama.TopicMetadata) TopicFacts {
-	f := TopicFacts{Name: t.Name, ID: t.Uuid.String(), Err: t.Err, Partitions: len(t.Partitions), Replicas: -1, InSync: -1}
-	f.Operations, f.OperationsKnown = t.TopicAuthorizedOperations, t.TopicAuthorizedOperations != math.MinInt32
-	for _, p := range t.Partitions {
-		if p.Leader < 0 {
-			f.Leaderless++
-		}
-		f.Replicas = least(f.Replicas, len(p.Replicas))
-		f.InSync = least(f.InSync, len(p.Isr))
-	}
-	return f
-}
-
-// least of what was seen so far, -1 being nothing, and another.
-func least(sofar, n int) int {
-	if sofar < 0 {
-		return n
-	}
-	return min(sofar, n)
 }
 
 // wanted are the settings of a topic that matter.
 var wanted = []string{"max.message.bytes", "min.insync.replicas", "cleanup.policy", "retention.ms", "retention.bytes", "compression.type", "message.timestamp.type", "message.timestamp.before.max.ms", "message.timestamp.after.max.ms", "unclean.leader.election.enable"}
 
 // settings reads the topics' settings, which needs DESCRIBE_CONFIGS on them.
-func (c *clusterProbe) settings(conn *sarama.Broker) {
+func (c *clusterProbe) settings(conn *sink.Broker) {
 	var topics []*TopicFacts
 	for i := range c.facts.Topics {
 		topics = append(topics, &c.facts.Topics[i])
@@ -275,13 +233,13 @@ func (c *clusterProbe) settings(conn *sarama.Broker) {
 	if c.facts.Journal != nil {
 		topics = append(topics, c.facts.Journal)
 	}
-	var resources []*sarama.ConfigResource
+	var there []string
 	for _, t := range topics {
-		if t.Err == sarama.ErrNoError {
-			resources = append(resources, &sarama.ConfigResource{Type: sarama.TopicResource, Name: t.Name, ConfigNames: wanted})
+		if t.Err == sink.NoError {
+			there = append(there, t.Name)
 		}
 	}
-	settings := describe(conn, resources...)
+	settings := conn.TopicSettings(there, wanted)
 	for _, t := range topics {
 		t.Settings = settings[t.Name]
 	}
@@ -289,53 +247,28 @@ func (c *clusterProbe) settings(conn *sarama.Broker) {
 
 // brokerSettings reads what brokers are set to for transactions, which needs DESCRIBE_CONFIGS
 // on the cluster.
-func (c *clusterProbe) brokerSettings(conn *sarama.Broker) {
+func (c *clusterProbe) brokerSettings(conn *sink.Broker) {
 	if c.journal == "" {
 		return
 	}
-	broker := strconv.Itoa(int(c.facts.Controller))
-	c.facts.Settings = describe(conn, &sarama.ConfigResource{
-		Type: sarama.BrokerResource, Name: broker,
-		ConfigNames: []string{"transaction.max.timeout.ms", "transaction.state.log.replication.factor", "transaction.state.log.min.isr"},
-	})[broker]
-}
-
-// describe gives the settings of resources by their names. What may not be read is left out.
-func describe(conn *sarama.Broker, resources ...*sarama.ConfigResource) map[string]KafkaSettings {
-	if len(resources) == 0 {
-		return nil
-	}
-	res, err := conn.DescribeConfigs(&sarama.DescribeConfigsRequest{Version: 2, Resources: resources})
-	if err != nil {
-		return nil // as without the permission: unknown
-	}
-	all := map[string]KafkaSettings{}
-	for _, r := range res.Resources {
-		if r.ErrorCode != 0 {
-			continue
-		}
-		all[r.Name] = KafkaSettings{}
-		for _, entry := range r.Configs {
-			all[r.Name][entry.Name] = entry.Value
-		}
-	}
-	return all
+	c.facts.Settings = conn.BrokerSettings(c.facts.Controller,
+		[]string{"transaction.max.timeout.ms", "transaction.state.log.replication.factor", "transaction.state.log.min.isr"})
 }
 
 // permissions asks for a producer id without a name, which disturbs nobody,
 // and who coordinates the transactional id, which only looks: it needs
 // DESCRIBE, and so is refused where WRITE, which includes it, is not granted. A
 // broker that has just started says for a moment that it is still loading.
-func (c *clusterProbe) permissions(ctx context.Context, conn *sarama.Broker) {
-	ask := func() (sarama.KError, error) {
-		res, err := conn.InitProducerID(&sarama.InitProducerIDRequest{Version: 1, TransactionTimeout: time.Minute})
+func (c *clusterProbe) permissions(ctx context.Context, conn *sink.Broker) {
+	ask := func() (sink.Code, error) {
+		answer, err := conn.NewProducerID()
 		switch {
 		case err != nil:
 			return 0, backoff.Permanent(err)
-		case res.Err == sarama.ErrOffsetsLoadInProgress, res.Err == sarama.ErrConsumerCoordinatorNotAvailable:
-			return res.Err, res.Err
+		case answer == sink.CoordinatorLoading, answer == sink.CoordinatorNotAvailable:
+			return answer, answer
 		}
-		return res.Err, nil
+		return answer, nil
 	}
 	if answer, err := backoff.Retry(ctx, ask, backoff.WithMaxElapsedTime(c.o.Timeout/2)); err == nil || answer != 0 {
 		c.facts.Idempotent = &answer
@@ -343,8 +276,7 @@ func (c *clusterProbe) permissions(ctx context.Context, conn *sarama.Broker) {
 	if c.facts.TransactionalID == "" {
 		return
 	}
-	req := &sarama.FindCoordinatorRequest{Version: 1, CoordinatorKey: c.facts.TransactionalID, CoordinatorType: sarama.CoordinatorTransaction}
-	if res, err := conn.FindCoordinator(req); err == nil {
-		c.facts.Transactional = &res.Err
+	if answer, err := conn.FindCoordinator(c.facts.TransactionalID); err == nil {
+		c.facts.Transactional = &answer
 	}
 }
