@@ -494,10 +494,11 @@ func aboutTables[T any](ctx context.Context, conn *pgx.Conn, tables []*TableFact
 func (g *gathering) renamed(ctx context.Context, conn *pgx.Conn, t *TableFacts) string {
 	var schema, name string
 	err := postgres.On(conn).QueryRow(ctx, sql.CheckRenamed, g.facts.Stream.Name, t.Table.String()).Scan(&schema, &name)
-	if err != nil { // there is no such schema, or row: then nobody knows
+	now := schema + "." + name
+	if err != nil || now == t.Table.String() { // there is no such schema, or row; or what is gone is its archive
 		return ""
 	}
-	return schema + "." + name
+	return now
 }
 
 func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, t *TableFacts) {
