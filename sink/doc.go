@@ -23,8 +23,8 @@
 //     the transaction coordinator, fences older producers, and searches partition
 //     logs for batches whose answer was lost.
 //
-// ask.go is for those who look at a cluster, or make a topic of it: a Broker answers
-// in types of our own.
+// ask.go and read.go are for those who look at a cluster, or make a topic of it: a Broker
+// answers, and a Reader reads topics, in types of our own.
 //
 // sarama's AsyncProducer is not used because it goes on after a failed batch,
 // and its Client is not because it hides topic ids, holds every caller up

@@ -223,9 +223,8 @@ func (n *network) hintOther(did string) string {
 	return did + " (we use " + with + "; does its listener want " + other + "?)"
 }
 
-// Client is Sarama's own, for those who read: each of its connections is made and logged in
-// as a Sink's are, with secrets and certificates as they are then.
-func (c Config) Client(ctx context.Context, with func(*sarama.Config)) (sarama.Client, error) {
+// client is sarama's own, of a Reader.
+func (c Config) client(ctx context.Context, with func(*sarama.Config)) (sarama.Client, error) {
 	conf, err := c.sarama()
 	if err != nil {
 		return nil, err

@@ -335,11 +335,11 @@ func TestAClientLogsInWithTheSecretAsItIs(t *testing.T) {
 	read := &told{text: "old"}
 	conf := Config{Cluster: "main", Brokers: k.ListenAddrs(), SASL: &SASL{Mechanism: transport.SASLPlain, Username: "cdc", PasswordNow: read}}
 	once := func(c *sarama.Config) { c.Metadata.Retry.Max = 0 }
-	if _, err := conf.Client(t.Context(), once); err == nil || read.refused == 0 {
+	if _, err := conf.client(t.Context(), once); err == nil || read.refused == 0 {
 		t.Errorf("%v, told %d times of a refusal", err, read.refused)
 	}
 	read.text = "right"
-	client, err := conf.Client(t.Context(), once)
+	client, err := conf.client(t.Context(), once)
 	if err != nil {
 		t.Fatal(err)
 	}

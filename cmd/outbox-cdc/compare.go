@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
@@ -104,25 +103,22 @@ func runCompare(ctx context.Context, cfg *config.Config, s *config.Stream, o com
 	if err != nil {
 		return nil, err
 	}
-	clients := map[string]sarama.Client{}
+	readers := map[string]*sink.Reader{}
 	defer func() {
-		for _, c := range clients {
-			_ = c.Close() // nothing was written
+		for _, r := range readers {
+			r.Close()
 		}
 	}()
 	for name, sc := range sinkConfigs(cfg, s, zerolog.Nop()) {
-		client, err := sc.Client(ctx, func(conf *sarama.Config) {
-			conf.Consumer.IsolationLevel = sarama.ReadCommitted
-			conf.Consumer.Return.Errors = true
-		})
+		reader, err := sc.Reader(ctx)
 		if err != nil {
 			return nil, err
 		}
-		clients[name] = client
+		readers[name] = reader
 	}
 	return compare.Run(ctx, compare.Config{
 		Stream: s.Name, Access: streamer(s, ""), Publication: s.Publication,
-		Tables: s.OutboxTables(), Partitions: partitions, Clients: clients, Partition: sink.PartitionOf,
+		Tables: s.OutboxTables(), Partitions: partitions, Readers: readers, Partition: sink.PartitionOf,
 		Check: sw.Check, MaxFrame: maxFrame(s.OutboxTables()), For: o.window, Settle: o.settle, IgnoreHeaders: o.ignore, Examples: o.examples, Limit: comparedAtOnce,
 		Began: func() {
 			fmt.Fprintf(io.err, "outbox-cdc: comparing stream %s for %s, and up to %s more for records to come\n", s.Name, o.window, o.settle)

@@ -15,18 +15,11 @@ import (
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // Record is one record as it lies in a topic.
-type Record struct {
-	Topic     string
-	Partition int32
-	Offset    int64
-	At        time.Time
-	Key       []byte // nil: null
-	Value     []byte // nil: null
-	Headers   []outbox.Header
-}
+type Record = sink.Record
 
 // Kind says how a row and a record differ.
 type Kind string

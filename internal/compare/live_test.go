@@ -34,13 +34,13 @@ func TestLiveComparison(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := client(t, kafka)
+	client, reader := client(t, kafka), reader(t, kafka)
 	began := make(chan struct{})
 	result := make(chan *compare.Report, 1)
 	go func() {
 		report, err := compare.Run(t.Context(), compare.Config{
 			Stream: "orders", Access: postgres.Access{DSN: db.DSN}, Publication: "compared", Tables: []*outbox.Table{orders},
-			Clients: map[string]sarama.Client{"main": client}, Partition: sink.PartitionOf, Check: sw.Check,
+			Readers: map[string]*sink.Reader{"main": reader}, Partition: sink.PartitionOf, Check: sw.Check,
 			For: 2 * time.Second, Settle: 2 * time.Second, Examples: 3, Limit: 1000, Began: func() { close(began) },
 		})
 		if err != nil {
@@ -98,10 +98,10 @@ func TestLiveLongRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := client(t, kafka)
+	client, reader := client(t, kafka), reader(t, kafka)
 	report, err := compare.Run(t.Context(), compare.Config{
 		Stream: "orders", Access: postgres.Access{DSN: db.DSN}, Publication: "compared", Tables: []*outbox.Table{orders},
-		Clients: map[string]sarama.Client{"main": client}, Partition: sink.PartitionOf, Check: sw.Check, MaxFrame: 2<<20 + 64<<10,
+		Readers: map[string]*sink.Reader{"main": reader}, Partition: sink.PartitionOf, Check: sw.Check, MaxFrame: 2<<20 + 64<<10,
 		For: 2 * time.Second, Settle: 2 * time.Second, Examples: 3, Limit: 1000, Began: func() {
 			db.Exec(t, `INSERT INTO outbox (key, payload) VALUES ('a', convert_to(repeat('x', $1), 'UTF8'))`, size)
 			db.Exec(t, `INSERT INTO outbox (key, payload, other) VALUES ('b', 'right', repeat('x', 5000000))`)
@@ -117,11 +117,20 @@ func TestLiveLongRows(t *testing.T) {
 	}
 }
 
+func reader(t *testing.T, kafka *harness.Cluster) *sink.Reader {
+	t.Helper()
+	r, err := sink.Config{Cluster: "main", Brokers: kafka.Addrs}.Reader(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
 func client(t *testing.T, kafka *harness.Cluster) sarama.Client {
 	t.Helper()
 	conf := sarama.NewConfig()
 	conf.Version = sarama.MaxVersion
-	conf.Consumer.Return.Errors = true
 	conf.Producer.Return.Successes = true
 	conf.Producer.RequiredAcks = sarama.WaitForAll
 	conf.Producer.Partitioner = sarama.NewMurmur2Partitioner

@@ -6,10 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/IBM/sarama"
-
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
 // Config of one comparison. All fields but IgnoreHeaders are required.
@@ -21,8 +20,8 @@ type Config struct {
 	Tables      []*outbox.Table
 	// Partitions are the leaves of partitioned tables, by schema.name.
 	Partitions map[string]*outbox.Table
-	// Clients by Kafka cluster. They must be for reading only.
-	Clients map[string]sarama.Client
+	// Readers by Kafka cluster. Run ends what it reads, and the caller closes them.
+	Readers map[string]*sink.Reader
 	// Partition chooses a key's partition of n, as the sink does.
 	Partition func(by outbox.Partitioner, key []byte, n int) int32
 	// Check reads further what a row needs to become a record, and where it stands.
@@ -58,11 +57,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	defer wal.close()
 	r := &run{cfg: cfg, wal: wal, since: time.Now(), wanted: map[topicName]bool{}}
-	if r.topics, err = newTopics(background, cfg.Clients, r.since); err != nil {
-		return nil, err
-	}
-	defer r.topics.close()
-	defer cancel()
+	r.topics = newTopics(background, cfg.Readers, r.since)
 	r.comparison = New(r.partition, cfg.IgnoreHeaders, cfg.Examples)
 	for _, t := range cfg.Tables { // topics that are known before any row is
 		for _, topic := range t.Mapping.Topic.Known() {
@@ -88,9 +83,9 @@ type run struct {
 // partition is known for the topics that are read. A topic has one name only
 // in all clusters here: that of the first one read.
 func (r *run) partition(by outbox.Partitioner, topic string, key []byte) int32 {
-	for cluster := range r.cfg.Clients {
+	for cluster := range r.cfg.Readers {
 		if n := r.topics.known[topicName{cluster, topic}]; n > 0 {
-			return r.cfg.Partition(by, key, int(n))
+			return r.cfg.Partition(by, key, n)
 		}
 	}
 	return -1

@@ -46,7 +46,7 @@ var arrows = map[string][]string{
 	"internal/config":     {"internal/outbox", "internal/postgres", "internal/secret", "internal/transport"},
 	"internal/secret":     {},
 	"internal/transport":  {},
-	"internal/compare":    {"sql", "internal/outbox", "internal/charset", "internal/postgres", "internal/mapping", "decoder", "internal/tablesql", "replication"},
+	"internal/compare":    {"sql", "internal/outbox", "internal/charset", "internal/postgres", "internal/mapping", "decoder", "internal/tablesql", "replication", "sink"},
 	"internal/status":     {"internal/outbox"},
 	"internal/slots":      {"internal/outbox", "internal/postgres", "sql"},
 	"internal/operator":   {"internal/wait", "internal/outbox", "internal/postgres", "internal/mapping", "sql", "internal/tablesql"},
@@ -187,6 +187,23 @@ func TestServersAreStartedByDemoAndTestsOnly(t *testing.T) {
 				t.Errorf("%s imports %s", name, imported)
 			}
 		}
+	}
+}
+
+// Package sink alone speaks to Kafka, so that another library changes nothing elsewhere.
+func TestOnlySinkKnowsSarama(t *testing.T) {
+	for _, p := range packages(t) {
+		name := strings.TrimPrefix(p.ImportPath, module+"/")
+		if name != "sink" && !strings.HasPrefix(name, "test/") && slices.Contains(p.Imports, "github.com/IBM/sarama") {
+			t.Errorf("%s imports sarama: ask by a sink.Broker, or read by a sink.Reader", name)
+		}
+	}
+	api, err := exec.Command("go", "doc", "-all", module+"/sink").Output()
+	if err != nil || !strings.Contains(string(api), "type Broker struct") {
+		t.Fatalf("go doc: %v\n%s", err, api)
+	}
+	for _, found := range regexp.MustCompile(`.*\bsarama\.[A-Z].*`).FindAllString(string(api), -1) {
+		t.Errorf("what package sink exports has a type of sarama's: %s", strings.TrimSpace(found))
 	}
 }
 
