@@ -41,7 +41,7 @@ var (
 		createddateutcat createdtimestamp createtime capturedat auditcreatedat`)
 	sequenceNames = words(`seq sequence sequencenumber sequenceid sequenceno position globalposition globalsequence offset ordinal eventsequence order`)
 	statusNames   = words(`status state outboxstatus eventstatus messagestatus publishstatus publishingstatus deliverystatus sendstatus sendingstatus processingstatus dispatchstatus statusname outboxstate eventstate lifecycle zustand versandstatus`)
-	attemptNames  = words(`attempts attemptcount retrycount retries retry publishattempts errorcount errorscount numberofattempts failurecount failedattempts timesattempted timessent
+	attemptNames  = words(`attempts attempt attemptcount processcount sendcount deliverycount retrycount retries retry publishattempts errorcount errorscount numberofattempts failurecount failedattempts timesattempted timessent
 		deliveryattempts sendattempts processattempts attemptnumber tries trycount retryattempts requeuecount finishedattempts versuche fehlversuche anzahlversuche`)
 	mostNames  = words(`maxattempts maxretries maxretry maxretrycount retrylimit`)
 	errorNames = words(`lasterror error errormessage lasterrormessage errormsg errorlog failurereason lastfailurereason failuremessage errordetails lasterrortext errortext exception failreason processingerror fehler fehlertext fehlermeldung letzterfehler`)
