@@ -183,7 +183,7 @@ func requeueCommand(io streams) *cobra.Command {
 		Long: `Makes FAILED rows PENDING as if they had never been tried: their attempts are counted from zero, their error is
 cleared, a version column is raised. The stream finds them by its watch (watch_interval and grace)
 and sweeps them. Requeued rows are late: where a later row of the key was already SENT, the order of
-the key cannot be kept, and requeue says of which rows.
+the key cannot be kept, and requeue names those rows.
 
 ` + dryRun,
 		Example: `  outbox-cdc failed requeue --id 4711 --table public.outbox

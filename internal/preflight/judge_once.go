@@ -228,11 +228,11 @@ func judgeTransactions(j *judgment, c *ClusterFacts) {
 		j.warn(subject, fmt.Sprintf("transaction.max.timeout.ms is %d: if a broker loses the end of a transaction (KAFKA-20734), it cannot be brought about, and the stream waits", limit),
 			fmt.Sprintf("transaction.max.timeout.ms=900000 of the brokers, which is the default; at least %d", sink.MostRepairTimeout.Milliseconds()))
 	case least >= 0 && (replicas < 2 || least < 2):
-		j.warn(subject, fmt.Sprintf("Kafka's transaction log has %s, of which %d suffice to acknowledge", count(int(replicas), "replica", "replicas"), least),
+		j.warn(subject, fmt.Sprintf("Kafka's transaction log has %s, and %d suffice to acknowledge", count(int(replicas), "replica", "replicas"), least),
 			"transaction.state.log.replication.factor=3 and transaction.state.log.min.isr=2 of the brokers, before the topic __transaction_state is made; else reassign it")
 	case least < 0:
 		j.ok(subject, "transactions of %v; the settings of the brokers may not be read (DESCRIBE_CONFIGS on the cluster)", timeout)
 	default:
-		j.ok(subject, "transactions of %v, of at most %v; Kafka's transaction log has %s, %d of which must acknowledge", timeout, time.Duration(max(0, limit))*time.Millisecond, count(int(replicas), "replica", "replicas"), least)
+		j.ok(subject, "transactions may take %v, and the brokers allow %v; Kafka's transaction log has %s, and %d must acknowledge", timeout, time.Duration(max(0, limit))*time.Millisecond, count(int(replicas), "replica", "replicas"), least)
 	}
 }

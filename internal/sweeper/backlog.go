@@ -64,7 +64,7 @@ func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, a
 	}
 	if len(r.rows) > maxFailed || r.full {
 		return nil, &TableError{Table: t, Err: &tablesql.MappingError{
-			Table: t, Problem: fmt.Sprintf("has FAILED rows of more than %d keys, or of keys that take more than %d MiB, each of which blocks its key", maxFailed, maxFailedBytes>>20),
+			Table: t, Problem: fmt.Sprintf("has FAILED rows of more than %d keys, or of keys that take more than %d MiB, and each blocks its key", maxFailed, maxFailedBytes>>20),
 			Hint: "requeue or discard them, or set on_failed: skip",
 		}}
 	}
