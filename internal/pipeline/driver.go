@@ -50,8 +50,8 @@ type driver struct {
 	// limit is how fast rows may come into the Core.
 	limit   limit
 	samples samples
-	// told is what was told last of the stream and of each table that is parked, by scope.
-	told map[string]string
+	// told is the reason that was told last of the stream and of each table that is parked.
+	told map[parkedFor]string
 	// gauged is when the gauges were set last, parksShown Core.ParkChanges as of the parks shown
 	// last, and topicEvents how many events of single topics were shown since the last second.
 	gauged      time.Time

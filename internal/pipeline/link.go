@@ -41,7 +41,7 @@ type link struct {
 	// overBudget is why the slot is given up at the end of the connection; nil: it is not.
 	overBudget atomic.Pointer[string]
 
-	// told: why the connection is ended is told, so its end is not.
+	// told: why the connection that streams is ended is told, so its end is not. Each begins without.
 	told atomic.Bool
 
 	// finishing is closed by the driver when everything is drained, finished when the
@@ -107,15 +107,21 @@ func (l *link) kill() {
 	}
 }
 
+// restart ends a connection that streams, for a reason that is told.
+func (l *link) restart() {
+	if conn := l.streaming.Load(); conn != nil {
+		l.told.Store(true)
+		conn.Kill()
+	}
+}
+
 // giveUp ends a connection that streams, and has the next one drop the slot and make it again.
 func (l *link) giveUp(reason string) bool {
-	conn := l.streaming.Load()
-	if conn == nil {
+	if l.streaming.Load() == nil {
 		return false
 	}
 	l.overBudget.Store(&reason)
-	l.told.Store(true)
-	conn.Kill()
+	l.restart()
 	return true
 }
 

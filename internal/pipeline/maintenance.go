@@ -163,10 +163,7 @@ func (m *maintenance) watch(ctx context.Context, before *outbox.Identity, watche
 		return
 	}
 	m.wal.judged.Store(nil)
-	m.answers.Put(answer{0, func() {
-		m.wal.told.Store(true)
-		m.wal.kill()
-	}})
+	m.answers.Put(answer{0, m.wal.restart})
 }
 
 // notePassedOver remembers damage of a stream whose tables keep no state until a person has looked:

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"maps"
 	"strings"
 	"time"
 
@@ -146,7 +147,7 @@ func (d *driver) note(n checkpoint.Note) {
 		}
 		d.parkLine(min(parkLevel(&n.Park, d.noSlotYet), d.news(&n.Park)), &n.Park).Str("cause", string(n.Park.Cause)).Str("reason", n.Park.Reason).Msg(parkedText(n.Park.Cause))
 	case checkpoint.NoteUnparked:
-		delete(d.told, n.Park.Scope.String())
+		maps.DeleteFunc(d.told, func(about parkedFor, _ string) bool { return about.scope == n.Park.Scope.String() })
 		d.metrics.HandedBack(&n.Park)
 		if d.shows(&n.Park) {
 			d.tracker.recordEvent("park", "handed back to the stream: "+n.Park.Scope.String())
@@ -187,19 +188,25 @@ func parkLevel(p *outbox.Park, noSlotYet bool) zerolog.Level {
 	return zerolog.WarnLevel
 }
 
-// news is how loud a park can be: a stream or table that is parked once more, as by each connection, is no news
-// until it is handed back.
+// parkedFor is a stream or a table that is parked, and for what.
+type parkedFor struct {
+	scope string
+	cause outbox.Cause
+}
+
+// news is how loud a park can be: a stream or table that is parked for the same once more, as by each
+// connection, is no news until it is handed back.
 func (d *driver) news(p *outbox.Park) zerolog.Level {
 	if p.Scope.Kind > outbox.ScopeTable {
 		return zerolog.WarnLevel
 	}
-	scope, text := p.Scope.String(), string(p.Cause)+" "+p.Reason
-	before, known := d.told[scope]
-	d.told[scope] = text
+	about := parkedFor{p.Scope.String(), p.Cause}
+	before, known := d.told[about]
+	d.told[about] = p.Reason
 	switch {
 	case !known:
 		return zerolog.WarnLevel
-	case before != text:
+	case before != p.Reason:
 		return zerolog.InfoLevel
 	}
 	return zerolog.DebugLevel

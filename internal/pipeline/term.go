@@ -123,7 +123,7 @@ func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead sta
 	d = &driver{
 		questions: newQuestions(s.telling, newLink(), cfg.Pool), cfg: s.cfg, core: checkpoint.New(cfg.Core),
 		store: s.store, lead: s.lead, learned: &s.learned, watchdog: &s.watchdog, locks: s.locks,
-		pauses: &pauses{cfg: cfg, store: s.store}, limit: limit{Limits: cfg.Limits}, noSlotYet: lead.PreviousHolder == "", told: map[string]string{},
+		pauses: &pauses{cfg: cfg, store: s.store}, limit: limit{Limits: cfg.Limits}, noSlotYet: lead.PreviousHolder == "", told: map[parkedFor]string{},
 		outcomes: mailbox.New[outbox.Outcome](), states: mailbox.New[outbox.ClusterState](), marked: mailbox.New[outbox.Marked](),
 	}
 	if d.once, err = d.openOnce(ctx, conn); err != nil {

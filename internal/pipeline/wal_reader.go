@@ -245,6 +245,7 @@ func (w *walReader) connection(ctx, waiting context.Context) error {
 	w.tracker.recordEvent("slot", "streaming from slot "+w.cfg.Slot)
 	judged := w.remembered
 	w.judged.Store(&judged)
+	w.told.Store(false)
 	w.streaming.Store(w.conn)
 	defer w.streaming.Store(nil)
 	return w.read(ctx)

@@ -106,7 +106,7 @@ type TableError struct {
 
 func (e *TableError) Error() string {
 	name, text := "table "+e.Table.String(), e.Err.Error()
-	if strings.HasPrefix(text, name) { // of a mapping that does not fit
+	if strings.HasPrefix(text, name+" ") || strings.HasPrefix(text, name+":") { // of a mapping that does not fit
 		return text
 	}
 	return name + " refuses: " + text

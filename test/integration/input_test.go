@@ -249,7 +249,7 @@ func (w *world) takeSlot() *pgconn.PgConn {
 }
 
 // wal_level is replica on a server that raises the level with the first slot: it streams without a
-// restart, whoever makes and drops slots, and whatever wal_level is at the next start.
+// restart, also where others make and drop slots, and whatever wal_level is at the next start.
 func TestTheFirstSlotRaisesTheLevel(t *testing.T) {
 	t.Parallel() // it mostly waits
 	atLeast(t, 19)

@@ -1,0 +1,43 @@
+package pipeline
+
+import (
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// A park is told aloud once for each cause, until it is handed back; a new reason is told, but not as loud.
+func TestAParkIsNewsOnce(t *testing.T) {
+	t.Parallel()
+	d := &driver{told: map[parkedFor]string{}}
+	for i, c := range []struct {
+		kind   outbox.ScopeKind
+		cause  outbox.Cause
+		reason string
+		want   zerolog.Level
+	}{
+		{outbox.ScopeStream, outbox.CausePublication, "renamed", zerolog.WarnLevel},
+		{outbox.ScopeStream, outbox.CausePublication, "renamed", zerolog.DebugLevel},
+		{outbox.ScopeStream, outbox.CausePublication, "dropped", zerolog.InfoLevel},
+		{outbox.ScopeStream, outbox.CauseSlot, "lost", zerolog.WarnLevel},
+		{outbox.ScopeTable, outbox.CausePublication, "dropped", zerolog.WarnLevel},
+		{outbox.ScopeTopic, outbox.CauseSlot, "x", zerolog.WarnLevel},
+		{outbox.ScopeTopic, outbox.CauseSlot, "x", zerolog.WarnLevel}, // counted by loglimit
+	} {
+		if got := d.news(&outbox.Park{Scope: outbox.Scope{Kind: c.kind}, Cause: c.cause, Reason: c.reason}); got != c.want {
+			t.Errorf("%d: %v, want %v", i, got, c.want)
+		}
+	}
+}
+
+// The end of a connection is hidden only where somebody ended it and said why.
+func TestOnlyAConnectionThatIsThereIsEnded(t *testing.T) {
+	t.Parallel()
+	l := newLink()
+	l.restart()
+	if l.told.Load() {
+		t.Error("the next connection's end would not be told")
+	}
+}
