@@ -18,7 +18,7 @@ import (
 )
 
 // ConfigFile writes a configuration into a folder, as JSON, which is YAML, and
-// gives the file's path.
+// gives the file's path. A process that starts meanwhile reads the old file or the new one.
 func ConfigFile(t testing.TB, dir string, config any) string {
 	t.Helper()
 	text, err := json.MarshalIndent(config, "", "  ")
@@ -26,7 +26,10 @@ func ConfigFile(t testing.TB, dir string, config any) string {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "outbox-cdc.yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
 		t.Fatal(err)
 	}
 	return path
