@@ -137,7 +137,7 @@ func apart(t *testing.T, k *harness.Cluster, journal *harness.Node) (topic strin
 	first, second := int32(k.Nodes[0].ID()), int32(k.Nodes[1].ID())
 	harness.Eventually(t, time.Minute, func() error {
 		topic = fmt.Sprint("apart-", time.Now().UnixNano())
-		return coordinatedBy(k.Addrs[0], topic, first)
+		return k.Coordinates(topic, k.Nodes[0])
 	})
 	make := func(name string, on map[int32][]int32) {
 		k.Admin(t, func(a sarama.ClusterAdmin) error {
@@ -160,26 +160,6 @@ func opened(addr string) (*sarama.Broker, error) {
 	return b, b.Open(conf)
 }
 
-// coordinatedBy fails unless the node coordinates a transactional id.
-func coordinatedBy(addr, id string, node int32) error {
-	b, err := opened(addr)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = b.Close() }()
-	res, err := b.FindCoordinator(&sarama.FindCoordinatorRequest{Version: 2, CoordinatorKey: id, CoordinatorType: sarama.CoordinatorTransaction})
-	switch {
-	case err != nil:
-		return err
-	case res.Err != sarama.ErrNoError:
-		return res.Err
-	case res.Coordinator.ID() != node:
-		return errors.New("another node coordinates it")
-	}
-	return nil
-}
-
-// isOver fails while the transaction is open.
 func isOver(addr, id string) error {
 	b, err := opened(addr)
 	if err != nil {

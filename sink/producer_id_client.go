@@ -10,6 +10,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
@@ -406,6 +407,11 @@ func (pc *producerIDClient) endTxn(commit bool) error {
 	c, err := pc.coordinator()
 	if err != nil {
 		return err
+	}
+	if commit {
+		if err := failpoint.Here(failpoint.BeforeCommit); err != nil {
+			return pc.lost(c, err)
+		}
 	}
 	res, err := c.EndTxn(&sarama.EndTxnRequest{
 		Version: 3, TransactionalID: pc.sink.cfg.TransactionalID,

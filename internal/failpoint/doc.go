@@ -16,6 +16,7 @@ const (
 	AfterDecode     = "after-decode"      // rows of the WAL reached the driver (the replication connection)
 	BeforeProduce   = "before-produce"    // a produce request is made, nothing was sent (the broker's connection)
 	AfterProduce    = "after-produce"     // a produce request was handed to its connection, nothing answered (that connection)
+	BeforeCommit    = "before-commit"     // Kafka acknowledged a transaction's records, its end is not asked for yet (the coordinator's connection)
 	AfterAck        = "after-ack"         // Kafka acknowledged, nothing marked yet (the replication connection)
 	BeforeMark      = "before-mark"       // in write-back, before COMMIT (its connection)
 	AfterMark       = "after-mark"        // in write-back, after COMMIT, nobody knows yet (the answer)
@@ -31,7 +32,7 @@ const (
 // Names are all of the places, in the order in which a row comes by.
 func Names() []string {
 	return []string{
-		AfterDecode, BeforeProduce, AfterProduce, AfterAck, BeforeMark, AfterMark, BeforeConfirm,
+		AfterDecode, BeforeProduce, AfterProduce, BeforeCommit, AfterAck, BeforeMark, AfterMark, BeforeConfirm,
 		ModeChange, BeforeParkWrite, AfterParkWrite, InHandback, BeforeSlot, AfterSlot,
 	}
 }

@@ -109,3 +109,20 @@ func (c *Cluster) partitions(ctx context.Context, topic string) ([]kmsg.Metadata
 	defer client.Close()
 	return partitionsOf(ctx, client, topic)
 }
+
+// Coordinates fails unless a node is the coordinator of a transactional id.
+func (c *Cluster) Coordinates(id string, n *Node) error {
+	cfg := sarama.NewConfig()
+	cfg.Version = sarama.V2_8_0_0
+	cfg.Net.Proxy.Enable, cfg.Net.Proxy.Dialer = true, goAround{c}
+	client, err := sarama.NewClient(c.Direct, cfg)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	b, err := client.TransactionCoordinator(id)
+	if err == nil && int(b.ID()) != n.ID() {
+		err = fmt.Errorf("node %d coordinates transactional id %s", b.ID(), id)
+	}
+	return err
+}

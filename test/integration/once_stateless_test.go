@@ -82,6 +82,10 @@ func TestExactlyOnceWithoutStateChangesOfMode(t *testing.T) {
 	w.table["payload"] = fields{"column": "body", "empty_tombstone": true}
 	refused("published with another mapping")
 	w.table["payload"] = fields{"column": "body"}
+	w.table["published"], w.table["order"] = "delete", []string{"id"}
+	refused("published with another mapping")
+	delete(w.table, "order")
+	w.table["published"] = "none"
 	w.stopsWithoutKafka() // the journal is not read then, so the tally stays open
 	delivery("at_least_once")
 	refused("did not stop cleanly")

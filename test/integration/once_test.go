@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
+
 	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 	"github.com/outbox-cdc/outbox-cdc/test/history"
@@ -250,6 +252,7 @@ func TestExactlyOnceChangesOfModeAndMapping(t *testing.T) {
 	remapped(true)
 	refused("exactly_once", "published with another mapping")
 	remapped(false)
+	w.anotherKafka(func() { refused("exactly_once", "is not the journal that the database knows") })
 	table := w.tableName()
 	w.db.Exec(t, `ALTER TABLE `+table+` RENAME TO renamed`)
 	was := w.table["table"]
@@ -278,6 +281,11 @@ func TestExactlyOnceChangesOfModeAndMapping(t *testing.T) {
 	refused("exactly_once", "published with another mapping")
 	remapped(false)
 	refused("at_least_once", "did not stop cleanly")
+	w.table["published"] = "delete" // those rows are published: they are deleted now
+	p = w.run()
+	p.Await(60*time.Second, `"message":"streaming"`)
+	p.stop()
+	delete(w.table, "published")
 	if err := lock.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -301,6 +309,20 @@ func TestExactlyOnceChangesOfModeAndMapping(t *testing.T) {
 		p.stop()
 	}
 	w.judge(history.Rules{})
+}
+
+// anotherKafka has another cluster, with topic and journal of the same names, at the address.
+func (w *world) anotherKafka(do func()) {
+	w.t.Helper()
+	other := harness.PrivateKafka(w.t, harness.KafkaOptions{})
+	other.CreateTopic(w.t, w.topic, 3, nil)
+	brokers := w.cluster["brokers"]
+	defer func() { w.cluster["brokers"] = brokers }()
+	w.cluster["brokers"] = other.Addrs
+	if out, err := w.command("init", "--kafka", "--config", w.file()); err != nil {
+		w.t.Fatalf("outbox-cdc init --kafka: %v\n%s", err, out)
+	}
+	do()
 }
 
 // A stop that lasts longer than drain_timeout leaves rows published and not marked. The log says what
@@ -468,6 +490,70 @@ func (w *world) lockSome(ctx context.Context, d time.Duration) {
 			w.t.Fatal(err)
 		}
 	}
+}
+
+// A partition loses its leader after the rows of a transaction are acknowledged, and before the transaction ends. Until its
+// marker is there no row is SENT, and log, status and metric name the partition.
+func TestExactlyOnceNamesAMissingEnd(t *testing.T) {
+	t.Parallel() // it mostly waits
+	k := harness.PrivateKafka(t, harness.KafkaOptions{Brokers: 2, Settings: map[string]string{
+		"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500", "transaction.state.log.replication.factor": "1",
+	}})
+	w := newWorld(t, surroundings{kafka: k, noTopic: true, noInit: true})
+	stays, goes := k.Nodes[0], k.Nodes[1]
+	harness.Eventually(t, 60*time.Second, func() error {
+		w.topic = fmt.Sprint("apart-", time.Now().UnixNano())
+		return k.Coordinates(w.topic+"-s-main", stays)
+	})
+	w.cluster["transactional_id_prefix"] = w.topic
+	w.stream["journal"] = fields{"topic": w.topic + "-journal"}
+	for topic, on := range map[string]map[int32][]int32{
+		w.topic:              {0: {int32(goes.ID())}, 1: {int32(stays.ID())}},
+		w.topic + "-journal": {0: {int32(stays.ID())}},
+	} {
+		keep := "-1"
+		k.Admin(t, func(a sarama.ClusterAdmin) error {
+			return a.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: -1, ReplicationFactor: -1, ReplicaAssignment: on,
+				ConfigEntries: map[string]*string{"retention.ms": &keep, "retention.bytes": &keep}}, false)
+		})
+	}
+	w.exactlyOnce()
+	w.serve()
+	p := w.run(at(failpoint.BeforeCommit, 1) + ":15s").streaming()
+	w.writeRows(steady(), 200)
+	p.Await(60*time.Second, "failpoint "+failpoint.BeforeCommit)
+	goes.Kill()
+	harness.Eventually(t, 30*time.Second, func() error {
+		if leaders := k.Leaders(t, w.topic); leaders[0] >= 0 {
+			return fmt.Errorf("partition 0 is led by %d", leaders[0])
+		}
+		return nil
+	})
+	named := w.topic + ", partition 0"
+	p.Await(60*time.Second, "the Kafka cluster cannot be used", named)
+	harness.Eventually(t, 60*time.Second, func() error {
+		if n := p.metric("outbox_cdc_transaction_end_missing", fmt.Sprintf("topic=%q", w.topic), `partition="0"`); n != 1 {
+			return errors.New("the metric does not name the partition")
+		}
+		_, text, err := p.page("/api/v1/status")
+		if err == nil && !strings.Contains(text, named) {
+			err = fmt.Errorf("the status does not name %s: %s", named, text)
+		}
+		return err
+	})
+	if sent := w.mustCount()[history.Sent]; sent > 0 {
+		t.Errorf("%d rows are SENT, and a marker of their transaction is missing", sent)
+	}
+	goes.Start(t)
+	w.settled(60 * time.Second)
+	harness.Eventually(t, 30*time.Second, func() error {
+		if n := p.metric("outbox_cdc_transaction_end_missing"); n != 0 {
+			return fmt.Errorf("%v partitions are named after the repair", n)
+		}
+		return nil
+	})
+	p.stop()
+	w.judge(history.Rules{})
 }
 
 // A failover loses marks, and the tally with them: the rows are PENDING on the new primary,
