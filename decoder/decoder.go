@@ -31,6 +31,9 @@ const (
 	maxTypes     = 1 << 20
 )
 
+// maxCommit is more than a transaction's commit record takes in the WAL: PostgreSQL makes none of 1 GiB.
+const maxCommit = 2 << 30
+
 // Decoder is the state of one replication connection. It is not safe for
 // concurrent use.
 type Decoder struct {
@@ -59,6 +62,8 @@ type Decoder struct {
 
 	inside bool // a transaction is open: tx
 	tx     outbox.Transaction
+	// sent: everything that commits below it has come, so no further transaction may.
+	sent outbox.LSN
 	err    *Error // why nothing more is decoded
 }
 
@@ -137,9 +142,13 @@ func (d *Decoder) Reset() {
 	d.types = make(map[uint32]uint32)
 	d.states = make(map[*outbox.Table]*tableState)
 	d.unmapped = make(map[identity]bool)
-	d.inside = false
+	d.inside, d.sent = false, 0
 	d.err = nil
 }
+
+// Sent says that the server has sent everything that commits below a position. A transaction that comes
+// later and commits there is an *Error: its rows may have been taken for read.
+func (d *Decoder) Sent(upTo outbox.LSN) { d.sent = max(d.sent, upTo) }
 
 // Decode appends what the frame means to b. The frame's memory may be used
 // again afterwards. An error is an *Error: the frame was not understood, its
@@ -247,6 +256,9 @@ func (d *Decoder) begin(frame []byte, b *Batch) *Error {
 	if d.inside {
 		return &Error{What: "begins a transaction inside another"}
 	}
+	if commit := outbox.LSN(m.FinalLSN); commit < d.sent {
+		return &Error{What: fmt.Sprintf("begins a transaction that commits at %s, but the server said before that it had sent everything up to %s", commit, d.sent)}
+	}
 	// pglogrepl's time passes through nanoseconds, which end in the year 2262.
 	const since2000, at = 946_684_800_000_000, 1 + 8 // microseconds since 1970
 	d.inside = true
@@ -263,7 +275,7 @@ func (d *Decoder) commit(frame []byte, b *Batch) *Error {
 	if err := read(m, m.Decode(frame[1:]), frame); err != nil {
 		return err
 	}
-	commit := outbox.LSN(m.CommitLSN)
+	commit, end := outbox.LSN(m.CommitLSN), outbox.LSN(m.TransactionEndLSN)
 	switch {
 	case !d.inside:
 		return &Error{What: "commits outside of a transaction"}
@@ -271,9 +283,12 @@ func (d *Decoder) commit(frame []byte, b *Batch) *Error {
 		return &Error{What: fmt.Sprintf("has the unknown flags %#x", m.Flags)}
 	case commit != d.tx.Commit:
 		return &Error{What: fmt.Sprintf("commits at %s, but the transaction began as committing at %s", commit, d.tx.Commit)}
+	case end < commit || end-commit > maxCommit:
+		return &Error{What: fmt.Sprintf("commits at %s, but ends at %s", commit, end)}
 	}
 	d.inside = false
-	b.events = append(b.events, event{kind: Commit, xid: d.tx.XID, commit: commit, end: outbox.LSN(m.TransactionEndLSN), time: d.tx.Time})
+	d.Sent(end)
+	b.events = append(b.events, event{kind: Commit, xid: d.tx.XID, commit: commit, end: end, time: d.tx.Time})
 	return nil
 }
 

@@ -503,3 +503,30 @@ func TestTimeOfACommitFarAhead(t *testing.T) {
 		}
 	}
 }
+
+// What was said to be sent is over: a transaction that commits there comes too late. Positions of one connection only
+// rise, so one that goes back says nothing.
+func TestATransactionBelowWhatWasSentIsRefused(t *testing.T) {
+	t.Parallel()
+	d := New([]*outbox.Table{table("outbox")})
+	refuses := func(frame []byte, what string) {
+		t.Helper()
+		err := d.Decode(frame, new(Batch))
+		if err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("got %v, want an error with %q", err, what)
+		}
+		d.Reset()
+	}
+	decode(t, d, beginMsg(7, 0x100), commitMsg(0x100, 0x130), beginMsg(8, 0x130), commitMsg(0x130, 0x160))
+	d.Sent(0x200)
+	d.Sent(0x150)
+	decode(t, d, beginMsg(9, 0x200), commitMsg(0x200, 0x230))
+	refuses(beginMsg(10, 0x200), "commits at 0/200, but the server said before that it had sent everything up to 0/230")
+	d.Sent(0x300)
+	refuses(beginMsg(10, 0x2f8), "commits at 0/2F8, but the server said before that it had sent everything up to 0/300")
+	decode(t, d, beginMsg(7, 0x100), commitMsg(0x100, 0x130)) // another connection
+	decode(t, d, beginMsg(7, 0x200))
+	refuses(commitMsg(0x200, 0x1f0), "commits at 0/200, but ends at 0/1F0")
+	decode(t, d, beginMsg(7, 0x200))
+	refuses(commitMsg(0x200, 1<<40), "commits at 0/200, but ends at 100/0")
+}

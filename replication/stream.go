@@ -262,6 +262,9 @@ func (c *Conn) CatchingUp() bool { return c.socket.pace.catchingUp() }
 // itself). Any goroutine may call it.
 func (c *Conn) NoteInsert(at outbox.LSN) { c.insert.Store(uint64(at)) }
 
+// Inserted is the WAL insert position as last known.
+func (c *Conn) Inserted() outbox.LSN { return outbox.LSN(c.insert.Load()) }
+
 // SendStatus confirms a position: the server may forget what is below it, and
 // sees that we are alive. A lower one than before is sent as the highest so
 // far. Call it every quarter of SenderTimeout at least, whatever is in

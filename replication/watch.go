@@ -245,6 +245,17 @@ func Heartbeat(ctx context.Context, q postgres.DB) (outbox.LSN, error) {
 	return outbox.ParseLSN(rows[0][0])
 }
 
+// WALEnd asks where the WAL ends. It gives up after five seconds.
+func WALEnd(ctx context.Context, q postgres.DB) (outbox.LSN, error) {
+	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
+	defer cancel()
+	rows, err := texts(ctx, q, sql.WALEnd)
+	if err != nil {
+		return 0, fmt.Errorf("ask where the WAL ends: %w", err)
+	}
+	return outbox.ParseLSN(rows[0][0])
+}
+
 // texts reads rows of text columns.
 func texts(ctx context.Context, q postgres.DB, statement string, args ...any) ([][]string, error) {
 	return postgres.Collect(ctx, q, textsOf, statement, args...)

@@ -100,6 +100,8 @@ var (
 	CompleteXID string
 	//go:embed heartbeat.sql
 	Heartbeat string
+	//go:embed wal_end.sql
+	WALEnd string
 	//go:embed inspect_server.sql
 	InspectServer string
 	//go:embed platform.sql

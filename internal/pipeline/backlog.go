@@ -136,7 +136,7 @@ func (b *backlog) uncounted(ctx context.Context, t *outbox.Table, err error, ret
 	if ctx.Err() != nil {
 		return
 	}
-	b.closeOnShutdown(err)
+	b.wal.closeOnShutdown(err)
 	b.metrics.Uncounted(t)
 	level := zerolog.WarnLevel
 	if _, unfit := errors.AsType[*tablesql.MappingError](err); unfit { // its park says so

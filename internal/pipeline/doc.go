@@ -73,6 +73,7 @@
 //	leadership      the lead and the claim to the tables
 //	locks           locks of the application's own relays
 //	beat            a connection that does not stream is kept alive
+//	keepalives      which position of the server counts
 //	questions       the way into the driver's loop
 //	lockers         who has a table locked
 //	link            between WAL reader and driver

@@ -125,7 +125,7 @@ func (d *driver) pressed(p pressure, ours load, err error) {
 	l := &d.limit
 	l.sampling = false
 	if err != nil {
-		d.closeOnShutdown(err)
+		d.wal.closeOnShutdown(err)
 		d.log.Debug().Err(err).Msg("the limit stays as it is")
 		return
 	}

@@ -5,10 +5,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgerrcode"
+
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -104,6 +108,17 @@ func (l *link) tell(ctx context.Context, e connEvent) error {
 func (l *link) kill() {
 	if conn := l.streaming.Load(); conn != nil {
 		conn.Kill()
+	}
+}
+
+// closeOnShutdown closes the replication connection when an error of any other connection
+// tells that the server ends sessions. A fast shutdown waits until the clients
+// of walsenders have received and confirmed everything; a stream that holds
+// would keep it waiting for ever.
+// https://www.postgresql.org/docs/current/server-shutdown.html
+func (l *link) closeOnShutdown(err error) {
+	if postgres.HasCode(err, pgerrcode.AdminShutdown, pgerrcode.CannotConnectNow) && !tablesql.Raised(err) { // a trigger's word is none of the server's
+		l.kill()
 	}
 }
 

@@ -7,15 +7,12 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
-	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // questions are put to the database by goroutines of their own, and answered in the driver's loop. Who
@@ -84,7 +81,7 @@ func askTables[Q, A any](q *questions, what string, question Q, query func(conte
 func retry[A any](ctx context.Context, q *questions, what string, query func(context.Context) (A, error)) (A, error) {
 	failed := func(err error, wait time.Duration) {
 		if !errors.Is(err, context.Canceled) {
-			q.closeOnShutdown(err)
+			q.wal.closeOnShutdown(err)
 			q.log.Warn().Err(err).Str("query", what).Dur("retry_in", wait).Msg("the database query failed")
 		}
 	}
@@ -116,19 +113,8 @@ func (q *questions) retried(ctx context.Context, err error, after time.Duration,
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	q.closeOnShutdown(err)
+	q.wal.closeOnShutdown(err)
 	q.log.Warn().Err(err).Dur("retry_in", after).Msg(what)
-}
-
-// closeOnShutdown closes the replication connection when an error of any other connection
-// tells that the server ends sessions. A fast shutdown waits until the clients
-// of walsenders have received and confirmed everything; a stream that holds
-// would keep it waiting for ever.
-// https://www.postgresql.org/docs/current/server-shutdown.html
-func (q *questions) closeOnShutdown(err error) {
-	if postgres.HasCode(err, pgerrcode.AdminShutdown, pgerrcode.CannotConnectNow) && !tablesql.Raised(err) { // a trigger's word is none of the server's
-		q.wal.kill()
-	}
 }
 
 // inLoop has the driver's loop do something, and waits until it is done.

@@ -52,7 +52,8 @@ type walReader struct {
 	// history is the database's at the term's first connection, and received the
 	// farthest position that was heard of: see sameHistory.
 	history  history
-	received outbox.LSN
+	received   outbox.LSN
+	keepalives keepalives // of the connection
 	// remembered is what the stream remembers of its slot.
 	remembered  statestore.Identity
 	statusEvery time.Duration // see beats
@@ -255,6 +256,9 @@ func (w *walReader) connection(ctx, waiting context.Context) error {
 func (w *walReader) read(ctx context.Context) error {
 	b := <-w.spare
 	defer func() { w.giveBack(b) }()
+	w.keepalives = keepalives{answer: make(chan walEnd, 1)}
+	asking, endAsking := context.WithCancel(ctx)
+	defer endAsking()
 	status := time.Now().Add(w.statusEvery)
 	for {
 		m, err := w.conn.Receive(w.waitUntil(b, status))
@@ -262,9 +266,9 @@ func (w *walReader) read(ctx context.Context) error {
 			return err
 		}
 		reply := m.ReplyRequested
-		w.received = max(w.received, m.WALEnd)
 		switch m.Kind {
 		case replication.Data:
+			w.received = max(w.received, m.WALEnd)
 			if b.Empty() {
 				b.began = time.Now()
 			}
@@ -272,11 +276,17 @@ func (w *walReader) read(ctx context.Context) error {
 				return err
 			}
 		case replication.Keepalive:
-			b.walEnd = m.WALEnd
+			w.decoder.Sent(m.WALEnd)
+			w.keepalives.latest = max(w.keepalives.latest, m.WALEnd)
 		case replication.Notice:
 			w.log.Warn().Str("sqlstate", m.Code).Str("notice", m.Warning).Str("hint", m.Hint).Msg("the server warns about the slot")
 			w.tracker.warned(m.Warning, time.Now())
 			if err := w.lookAtPublication(ctx); err != nil {
+				return err
+			}
+		}
+		if m.Kind != replication.Data {
+			if err := w.count(asking, b); err != nil {
 				return err
 			}
 		}
@@ -341,6 +351,9 @@ func (w *walReader) feedBack() error {
 func (w *walReader) waitUntil(b *batch, status time.Time) time.Time {
 	if gathered := b.began.Add(gatherFor); !b.Empty() && gathered.Before(status) {
 		return gathered
+	}
+	if k := &w.keepalives; k.latest > 0 && !k.asking && k.again.Before(status) {
+		return k.again
 	}
 	return status
 }
