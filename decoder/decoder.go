@@ -64,7 +64,7 @@ type Decoder struct {
 	tx     outbox.Transaction
 	// sent: everything that commits below it has come, so no further transaction may.
 	sent outbox.LSN
-	err    *Error // why nothing more is decoded
+	err  *Error // why nothing more is decoded
 }
 
 // name is a table's qualified name.

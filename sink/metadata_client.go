@@ -103,6 +103,9 @@ func (mc *metadataClient) talk(what *metadataRequest) (map[string]topicInfo, err
 	if err != nil {
 		return nil, err
 	}
+	if err := mc.net.same.heard(mc.conn.Addr(), res, what.topics); err != nil {
+		return nil, err
+	}
 	addrs := make(map[int32]string, len(res.Brokers))
 	mc.known = mc.known[:0]
 	for _, b := range res.Brokers {

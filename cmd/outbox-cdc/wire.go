@@ -141,6 +141,7 @@ func sinkConfig(c *config.Cluster, s *config.Stream, log zerolog.Logger) sink.Co
 		AllowPlaintext: c.AllowPlaintext,
 		DialTimeout:    c.DialTimeout,
 		RequestTimeout: c.RequestTimeout,
+		Same:           new(sink.Same),
 		Log:            log,
 	}
 	for _, t := range s.OutboxTables() { // the topics that are known before any row is

@@ -51,7 +51,7 @@ type walReader struct {
 	decoder *decoder.Decoder
 	// history is the database's at the term's first connection, and received the
 	// farthest position that was heard of: see sameHistory.
-	history  history
+	history    history
 	received   outbox.LSN
 	keepalives keepalives // of the connection
 	// remembered is what the stream remembers of its slot.

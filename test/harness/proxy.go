@@ -92,6 +92,15 @@ func (p *Proxy) Cut() {
 	p.Allow()
 }
 
+// Lead closes all connections; new ones lead to another server than the one before.
+func (p *Proxy) Lead(upstream string) (before string) {
+	p.t.Helper()
+	p.Refuse()
+	before, p.proxy.Upstream = p.proxy.Upstream, upstream
+	p.Allow()
+	return before
+}
+
 // Direction is the way data goes.
 type Direction string
 
