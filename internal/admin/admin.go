@@ -64,7 +64,6 @@ const (
 	requestTimeout = 10 * time.Second
 	answerTimeout  = 30 * time.Second
 	idleTimeout    = 30 * time.Second
-	streamsOfOne   = 32 // requests at once on a connection of HTTP/2
 	headerBytes    = 16 << 10
 	stopTimeout    = 2 * time.Second
 )
@@ -87,7 +86,7 @@ func Listen(cfg Config) (*Server, error) {
 		encrypted = &tls.Config{
 			MinVersion:     tls.VersionTLS12,
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.get(time.Now()) },
-			NextProtos:     []string{"h2", "http/1.1"},
+			NextProtos:     []string{"http/1.1"},
 		}
 	}
 	handler, err := Handler(cfg, time.Now)
@@ -101,10 +100,12 @@ func Listen(cfg Config) (*Server, error) {
 	if encrypted != nil {
 		l = tls.NewListener(l, encrypted)
 	}
+	var one http.Protocols // one request at a time on a connection: HTTP/2 takes memory for each of many before it knows who asks
+	one.SetHTTP1(true)
 	server := &http.Server{
 		Handler:           handler,
 		ConnState:         newConnections().changed,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streamsOfOne},
+		Protocols:         &one,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      answerTimeout,

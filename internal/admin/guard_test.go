@@ -18,11 +18,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -562,44 +564,91 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// On one connection of HTTP/2, too, bodies that do not end keep nobody out: each is answered unread,
-// many more than may be open at once.
-func TestBodiesThatDoNotEndOverHTTP2(t *testing.T) {
+// HTTP/2 is not spoken, whoever asks for it and how: its many requests and headers at once on each connection would take
+// memory without a login. A connection that serves several requests takes none for another's.
+func TestHTTP2IsNotSpoken(t *testing.T) {
 	certFile, keyFile, cert := pair(t, t.TempDir(), 1)
-	s, err := Listen(Config{Listen: "127.0.0.1:0", Metrics: http.NotFoundHandler(), Auth: everyone, CertFile: certFile, KeyFile: keyFile})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	defer func() { stop(); <-ended }()
 	roots := x509.NewCertPool()
 	roots.AddCert(cert)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true, MaxConnsPerHost: 1}
-	client := &http.Client{Transport: transport, Timeout: requestTimeout / 2}
-	defer client.CloseIdleConnections()
-	ask := func(method, path string, body io.Reader) {
-		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), method, "https://"+s.Address()+path, body)
+	trust := func(protocols ...string) *tls.Config {
+		return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, NextProtos: protocols}
+	}
+	serve := func(cfg Config) string {
+		cfg.Listen, cfg.Metrics, cfg.Auth = "127.0.0.1:0", http.NotFoundHandler(), everyone
+		s, err := Listen(cfg)
 		if err != nil {
 			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		t.Cleanup(func() { stop(); <-ended })
+		return s.Address()
+	}
+	encrypted, plain := serve(Config{CertFile: certFile, KeyFile: keyFile}), serve(Config{})
+
+	if conn, err := tls.Dial("tcp", encrypted, trust("h2")); err == nil {
+		t.Errorf("who speaks HTTP/2 only is answered: %q", conn.ConnectionState().NegotiatedProtocol)
+		conn.Close()
+	}
+	const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+	for name, dial := range map[string]func() (net.Conn, error){
+		"plain":               func() (net.Conn, error) { return net.Dial("tcp", plain) },
+		"TLS, another's word": func() (net.Conn, error) { return tls.Dial("tcp", encrypted, trust("http/1.1")) },
+		"TLS, no word":        func() (net.Conn, error) { return tls.Dial("tcp", encrypted, trust()) },
+	} {
+		conn, err := dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(requestTimeout))
+		_, _ = io.WriteString(conn, preface) // its end is seen in the answer
+		answer, err := io.ReadAll(conn)
+		if err != nil && !errors.Is(err, syscall.ECONNRESET) || !bytes.HasPrefix(answer, []byte("HTTP/1.1 ")) {
+			t.Errorf("%s: answered %q, %v", name, answer, err)
+		}
+		conn.Close()
+	}
+
+	transport := &http.Transport{TLSClientConfig: trust(), ForceAttemptHTTP2: true, MaxConnsPerHost: 1}
+	client := &http.Client{Transport: transport, Timeout: requestTimeout / 2}
+	defer client.CloseIdleConnections()
+	var reused int
+	ask := func(method, path, user string, body io.Reader, want int) {
+		t.Helper()
+		trace := &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
+			if c.Reused {
+				reused++
+			}
+		}}
+		r, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), method, "https://"+encrypted+path, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if user != "" {
+			r.SetBasicAuth(user, "pass:word")
 		}
 		res, err := client.Do(r)
 		if err != nil {
 			t.Fatalf("%s %s: %v", method, path, err)
 		}
-		defer res.Body.Close()
-		if res.ProtoMajor != 2 {
-			t.Errorf("%s %s: %s", method, path, res.Proto)
+		_, _ = io.Copy(io.Discard, res.Body)
+		res.Body.Close()
+		if res.ProtoMajor != 1 || res.StatusCode != want {
+			t.Errorf("%s %s: %s %s, want %d", method, path, res.Proto, res.Status, want)
 		}
 	}
-	for range 4 * streamsOfOne {
+	for range 100 {
 		endless, end := io.Pipe()
-		ask("POST", "/failed/act", endless)
+		ask("POST", "/failed/act", "", endless, 401)
 		_ = end.Close()
 	}
-	ask("GET", "/healthz", nil)
+	ask("GET", "/healthz", "", nil, 200)
+	ask("GET", "/api/v1/status", "ops", nil, 200)
+	ask("GET", "/api/v1/status", "", nil, 401)
+	if reused < 2 {
+		t.Error("no connection served several requests")
+	}
 }
 
 // A certificate that was renewed is served; one that is half written is not.
