@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 func TestTheMemoryLimitGrowsWithStreamsAndTables(t *testing.T) {
@@ -39,6 +40,24 @@ func TestAProcessorForEachStreamUnlessTheOperatorSaysOtherwise(t *testing.T) {
 		limitProcessors(&config.Config{Streams: c.streams})
 		if got := runtime.GOMAXPROCS(0); got != c.want {
 			t.Errorf("GOMAXPROCS=%q, %d streams: %d processors, want %d", c.operator, len(c.streams), got, c.want)
+		}
+	}
+}
+
+// docs/operations.md says how many there are.
+func TestTheConnectionsOfAStream(t *testing.T) {
+	for name, c := range map[string]struct {
+		mapping outbox.Mapping
+		more    int
+	}{
+		"plain":     {outbox.Mapping{}, 0},
+		"retention": {outbox.Mapping{Published: outbox.PublishedStatus, Retention: 1}, 1},
+		"lock":      {outbox.Mapping{ShedLock: outbox.ShedLock{Name: "l"}}, 1},
+		"claim":     {outbox.Mapping{Claim: outbox.ClaimRowLock}, 4},
+	} {
+		s := &config.Stream{Mark: config.Mark{Connections: 7}, Tables: []*config.Table{{Outbox: &outbox.Table{}}, {Outbox: &outbox.Table{Mapping: c.mapping}}}}
+		if got := poolConnections(s); got != 7+4+c.more {
+			t.Errorf("%s: %d", name, got)
 		}
 	}
 }

@@ -12,8 +12,6 @@ import (
 const (
 	root = "../.."
 	page = root + "/docs/internals/reliability.md"
-	// promises has in comments which tests fail where one is not kept.
-	promises = root + "/docs/security.md"
 )
 
 var (
@@ -44,29 +42,45 @@ func TestThePageNamesTheTests(t *testing.T) {
 	}
 }
 
-// Each promise of docs/security.md names tests that there are, and each test of test/security is named.
+// promising are the pages whose promises name in comments the tests that fail where one is not kept: what begins in bold,
+// between two headings.
+var promising = []struct{ page, from, to string }{
+	{"docs/security.md", "## Writer", ""},
+	{"README.md", "## What is promised", "The limits:"},
+	{"docs/operations.md", "# Operations", ""},
+}
+
+// Each promise names tests that there are, and each test of test/security is named.
 func TestThePromisesNameTheirTests(t *testing.T) {
-	text, err := os.ReadFile(promises)
-	if err != nil {
-		t.Fatal(err)
-	}
 	exist, told := allTests(t), map[string]bool{}
-	for _, m := range proofs.FindAllStringSubmatch(string(text), -1) {
-		for name := range strings.SplitSeq(m[1], ", ") {
-			if told[name] = true; exist[name] == nil {
-				t.Errorf("docs/security.md names %s, which is no test", name)
+	for _, p := range promising {
+		text, err := os.ReadFile(root + "/" + p.page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range proofs.FindAllStringSubmatch(string(text), -1) {
+			for name := range strings.SplitSeq(m[1], ", ") {
+				if told[name] = true; exist[name] == nil {
+					t.Errorf("%s names %s, which is no test", p.page, name)
+				}
 			}
 		}
-	}
-	_, promised, _ := strings.Cut(string(text), "\n## Writer\n")
-	for _, m := range promise.FindAllString(promised, -1) {
-		if !strings.HasSuffix(m, "<!-- tests: ") {
-			t.Errorf("docs/security.md names no test of: %.80s", m)
+		_, promised, found := strings.Cut(string(text), p.from+"\n")
+		if p.to != "" && found {
+			promised, _, found = strings.Cut(promised, "\n"+p.to+"\n")
+		}
+		if !found {
+			t.Fatalf("%s lacks %q or %q", p.page, p.from, p.to)
+		}
+		for _, m := range promise.FindAllString(promised, -1) {
+			if !strings.HasSuffix(m, "<!-- tests: ") {
+				t.Errorf("%s names no test of: %.80s", p.page, m)
+			}
 		}
 	}
 	for name, dirs := range exist {
 		if slices.Contains(dirs, "test/security") && !told[name] {
-			t.Errorf("docs/security.md does not name %s", name)
+			t.Errorf("no page names %s", name)
 		}
 	}
 }
