@@ -37,7 +37,9 @@ func (w *walReader) count(ctx context.Context, b *batch) error {
 	select {
 	case end := <-k.answer:
 		k.asking = false
-		if end.err == nil && end.at < k.asked {
+		if end.err != nil {
+			k.again = time.Now().Add(statusEvery)
+		} else if end.at < k.asked {
 			return fmt.Errorf("the server says that it has sent everything up to %s, but the WAL ends at %s: nothing is confirmed by that", k.asked, end.at)
 		}
 	default:
