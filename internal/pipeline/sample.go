@@ -31,7 +31,7 @@ func (d *driver) compareOne(marks []outbox.Mark, now time.Time) {
 	}
 	m := &marks[rand.IntN(len(marks))]
 	row := m.Row
-	if m.Kind != outbox.MarkSent || !row.Table.Stateful() || row.Table.Mapping.NeedsLook() {
+	if m.Kind != outbox.MarkSent || m.Refused /* the record is not kept */ || !row.Table.Stateful() || row.Table.Mapping.NeedsLook() {
 		return
 	}
 	d.samples.next, d.samples.busy = now.Add(sampleRowEvery), true
