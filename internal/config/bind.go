@@ -35,6 +35,8 @@ type binder struct {
 	// secret is written out in the file itself.
 	secretFiles []string
 	credentials []Problem // where files with secrets are named, and as what is found the file
+	// asked: some value is still a question. What other values mean depends on it.
+	asked bool
 	literal     map[string]bool
 }
 
@@ -95,6 +97,17 @@ func (b *binder) hasProblem(path string) bool {
 	})
 }
 
+// Question begins a value that only a person can write: mapping suggest puts it where it
+// does not know. A file with one left is refused.
+const Question = "QUESTION: "
+
+// unanswered is the text of a question that stands in place of a value.
+func unanswered(n ast.Node) (question string, ok bool) {
+	text, _ := scalarText(n)
+	question, ok = strings.CutPrefix(text, Question)
+	return strings.ReplaceAll(question, "$${", "${"), ok
+}
+
 // maxValues bounds what a file's aliases can multiply it to.
 const maxValues = 200_000
 
@@ -109,6 +122,11 @@ func (b *binder) bind(to reflect.Value, n ast.Node, path string, tags reflect.St
 	n = b.plain(n)
 	if _, ok := b.at[path]; !ok {
 		b.at[path] = where(n)
+	}
+	if question, ok := unanswered(n); ok {
+		b.asked = true
+		b.complain(path, "is still a question: "+question, "write the answer in its place")
+		return
 	}
 	if isNull(n) {
 		if !b.nullClears {

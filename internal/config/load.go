@@ -67,7 +67,9 @@ func parse(data []byte, file string, around surroundings) (*Config, error) {
 	if problem != nil {
 		return nil, Problems{*problem}
 	}
-	check(b, cfg)
+	if !b.asked {
+		check(b, cfg)
+	}
 	if len(b.problems) > 0 {
 		return nil, b.problems.inOrder()
 	}
