@@ -29,8 +29,9 @@ func mappingCommand(io streams) *cobra.Command {
 		Short: "Propose a mapping from a table's columns and a few of its rows",
 		Long: `Reads a table's columns, constraints and defaults and a few of its rows, and prints the mapping that
 they suggest, to be pasted below tables: in the configuration, with the reason of each line. What
-only you can know is a QUESTION there: which topic, where no column names one. Tables of known
-libraries are recognized, and those whose rows only the library itself can read are refused.
+only you can know is a QUESTION in place of the value, with candidates: which topic, where no column
+names one. A configuration with a QUESTION left is refused. Tables of known libraries are
+recognized, and those whose rows only the library itself can read are refused.
 
 With --brokers it prints a whole configuration. Its DSN has no password: PostgreSQL's own variable
 PGPASSWORD or passfile gives it.
@@ -55,7 +56,11 @@ nothing can be proposed, and why.`,
 func (o *suggestOptions) run(ctx context.Context, io streams) error {
 	schema, name, ok := config.SplitTable(o.table)
 	if !ok {
-		return usage("--table %q is not a table with its schema: write --table public.outbox_events", o.table)
+		example := "public.outbox_events"
+		if _, _, ok := config.SplitTable("public." + o.table); ok {
+			example = "public." + o.table
+		}
+		return usage("--table %q is not a table with its schema: write --table %s", o.table, example)
 	}
 	if o.sample < 0 || o.sample > suggest.MaxSample {
 		return usage("--sample %d is not between 0 and %d", o.sample, suggest.MaxSample)
@@ -123,7 +128,7 @@ func (o *suggestOptions) print(io streams, p *suggest.Proposal, to postgres.Targ
 	}
 	fmt.Fprint(io.out, text)
 	if len(questions) > 0 {
-		fmt.Fprintf(io.err, "outbox-cdc: %s to answer, marked QUESTION\n", plural(len(questions), "question"))
+		fmt.Fprintf(io.err, "outbox-cdc: %s to answer, marked QUESTION: a configuration with one left is refused\n", plural(len(questions), "question"))
 	}
 	return nil
 }

@@ -19,9 +19,20 @@ func TestSuggest(t *testing.T) {
 	password := passwordOf(t, db)
 	t.Setenv("PGPASSWORD", password)
 	out, said := command(t, 0, "mapping", "suggest", "--dsn", db.DSN, "--table", "public.outbox_events")
-	mustHave(t, out, "- table: public.outbox_events\n", "# QUESTION: which topic? No column names one. It may follow from event_type (OrderCancelled, OrderPlaced).",
-		"topic: {column: event_type, map: {OrderCancelled: which-topic, OrderPlaced: which-topic}, otherwise: fail}", "key: {column: aggregate_id}", "sent_at: published_at")
-	mustHave(t, said, "1 question to answer")
+	mustHave(t, out, "- table: public.outbox_events\n", "# which topic? No column names one. It may follow from event_type (OrderCancelled, OrderPlaced). Or for all rows {constant: TOPIC}",
+		`topic: {column: event_type, map: {OrderCancelled: "QUESTION: which topic?", OrderPlaced: "QUESTION: which topic?"}, otherwise: fail}`, "key: {column: aggregate_id}", "sent_at: published_at")
+	mustHave(t, said, "2 questions to answer")
+
+	// What is not answered is refused, each question by its place.
+	out, _ = command(t, 0, "mapping", "suggest", "--dsn", db.DSN, "--table", "public.outbox_events", "--brokers", "localhost:9092")
+	open := filepath.Join(t.TempDir(), "open.yaml")
+	if err := os.WriteFile(open, []byte(out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, refuses := range [][]string{{"config", "validate"}, {"run"}} {
+		_, said = command(t, exitUsage, append(refuses, "--config", open)...)
+		mustHave(t, said, open+":10:43: streams[0].tables[0].topic.map.OrderCancelled: is still a question: which topic?", open+":10:", "topic.map.OrderPlaced: is still a question")
+	}
 
 	out, said = command(t, 0, "mapping", "suggest", "--dsn", db.DSN, "--table", "public.outbox_events", "--topic", "orders", "--brokers", "localhost:9092")
 	if said != "" || strings.Contains(out, "QUESTION") {
@@ -68,7 +79,7 @@ func TestSuggestRefuses(t *testing.T) {
 	_, said = command(t, exitUsage, suggest("public.Nothing")...)
 	mustHave(t, said, "there is no table public.Nothing", "upper and lower case matter")
 	_, said = command(t, exitUsage, suggest("outbox")...)
-	mustHave(t, said, "write --table public.outbox_events")
+	mustHave(t, said, "write --table public.outbox")
 	_, said = command(t, exitUsage, suggest("public.seen", "--sample", "1000000")...)
 	mustHave(t, said, "not between 0 and 10000")
 	_, said = command(t, exitUsage, "mapping", "suggest", "--dsn", "postgres://app:secret@localhost:port/x", "--table", "public.outbox")

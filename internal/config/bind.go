@@ -36,8 +36,8 @@ type binder struct {
 	secretFiles []string
 	credentials []Problem // where files with secrets are named, and as what is found the file
 	// asked: some value is still a question. What other values mean depends on it.
-	asked bool
-	literal     map[string]bool
+	asked   bool
+	literal map[string]bool
 }
 
 type position struct{ line, column int }
@@ -104,8 +104,7 @@ const Question = "QUESTION: "
 // unanswered is the text of a question that stands in place of a value.
 func unanswered(n ast.Node) (question string, ok bool) {
 	text, _ := scalarText(n)
-	question, ok = strings.CutPrefix(text, Question)
-	return strings.ReplaceAll(question, "$${", "${"), ok
+	return strings.CutPrefix(text, Question)
 }
 
 // maxValues bounds what a file's aliases can multiply it to.

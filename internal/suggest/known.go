@@ -28,8 +28,9 @@ type layout struct {
 	Topic  string        `yaml:"topic"`
 	Set    yaml.MapSlice `yaml:"set"`
 	Remove []string      `yaml:"remove"`
-	Ask    []string      `yaml:"ask"`
-	Note   []string      `yaml:"note"`
+	// Ask are questions by the key that the answer belongs to.
+	Ask  yaml.MapSlice `yaml:"ask"`
+	Note []string      `yaml:"note"`
 }
 
 //go:embed known.yaml
@@ -94,8 +95,8 @@ func (p *proposing) adjust(l *layout) {
 	for _, key := range l.Remove {
 		p.Lines = slices.DeleteFunc(p.Lines, func(l Line) bool { return l.Key == key || strings.HasPrefix(l.Key, key+".") })
 	}
-	if len(l.Set) > 0 {
-		p.Questions = nil // they were about the names
+	if len(l.Set) > 0 { // questions about the names
+		p.Lines = slices.DeleteFunc(p.Lines, func(l Line) bool { return l.Ask != "" && l.Value == nil && l.Key != "topic" })
 	}
 	for _, item := range l.Set {
 		key, _ := item.Key.(string)
@@ -108,6 +109,11 @@ func (p *proposing) adjust(l *layout) {
 }
 
 func (p *proposing) tell(l *layout) {
-	p.Questions = append(p.Questions, l.Ask...)
+	for _, item := range l.Ask {
+		key, _ := item.Key.(string)
+		if p.o.Topic == "" || key != "topic" {
+			p.ask(key, "%s", item.Value)
+		}
+	}
 	p.Notes = append(p.Notes, l.Note...)
 }

@@ -48,6 +48,10 @@ var (
 	failNames  = words(`failedat failedon failedonutc failedatutc abandonedat deadat deadletteredat deadletterat discardedat gaveupat poisonedat`)
 	dueNames   = words(`availableat availableafter nextattemptat nextretryat nextattempt nextretry nextattempttime nextretrytime nextrunat nextrun nextpublishat retryat retryafter scheduledat scheduledfor
 		dueat visibleat visibleafter processafter notbefore deliverafter sendafter publishafter runat nextdeliveryat backoffuntil`)
+	// Flags of rows that are not to be published.
+	keptNames = words(`failedpermanently permanentlyfailed ispermanentlyfailed permanentfailure dead isdead deadlettered isdeadlettered isdeadletter abandoned isabandoned givenup poisoned ispoisoned poison
+		cancelled canceled iscancelled iscanceled skipped isskipped ignored isignored discarded isdiscarded failed isfailed hasfailed`)
+	deletedNames   = words(`deleted isdeleted archived isarchived disabled isdisabled`)
 	untilNames     = words(`lockeduntil claimeduntil leaseuntil leaseexpiresat processinguntil processingexpiresat lockexpiresat reserveduntil`)
 	leaseNames     = slices.Concat(untilNames, words(`processingat lockedat claimedat lockedby claimedby leaseowner lockowner processingowner instanceid`))
 	partitionNames = words(`partition kafkapartition partitionnumber`)

@@ -1,6 +1,7 @@
 package suggest
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,10 +28,11 @@ func (p *proposing) mapping() {
 	state.Proposal = &Proposal{}
 	state.state()
 	p.stateful = state.Lines[0].Value != "none"
+	p.givenUp()
 	p.add("id", id, "%s", why)
 	payload := p.payload()
 	if p.Refused = p.unreadable(payload); p.Refused != "" {
-		p.Lines, p.Questions, p.Notes = nil, nil, nil
+		p.Lines, p.Notes = nil, nil
 		return
 	}
 	p.body = payload.Name
@@ -39,14 +41,10 @@ func (p *proposing) mapping() {
 	}
 	p.topic()
 	p.key()
-	line := p.add("payload", column(payload.Name), "%s, published as it is stored", payload.Type)
-	if p.guessed {
-		line.Ask = "is this the payload? Its name does not say so."
-	}
+	p.add("payload", column(payload.Name), "%s, published as it is stored", payload.Type).Ask = p.doubt(payload)
 	p.headers()
 	p.times()
 	p.Lines = append(p.Lines, state.Lines...)
-	p.Questions = append(p.Questions, state.Questions...)
 	p.Notes = append(p.Notes, state.Notes...)
 	p.others()
 }
@@ -62,15 +60,32 @@ func (p *proposing) payload() *Column {
 	if c == nil { // as the last resort a short text that is called payload
 		c = p.take(words("payload body data content"), (*Column).text)
 	}
-	if c == nil || !c.text() {
-		return c
-	}
-	// It may not hold what it seems to.
-	values := p.f.values(c.Name)
-	if len(values) > 0 && !slices.ContainsFunc(values, func(v string) bool { return strings.Trim(v, "0123456789") != "" || len(v) > 10 }) {
-		p.ask("%s holds numbers only. Are they numbers of large objects (Hibernate's @Lob)? Then the content is not in the table: ALTER TABLE … ALTER %[1]s TYPE text USING convert_from(lo_get(%[1]s::oid), 'UTF8')", shown(c.Name))
-	}
 	return c
+}
+
+// doubt is the question whether a column is the payload; empty: its name says so.
+func (p *proposing) doubt(c *Column) string {
+	if p.guessed {
+		return "which column is the payload? The name of " + shown(c.Name) + " does not say it."
+	}
+	values := p.f.values(c.Name)
+	if c.text() && len(values) > 0 && !slices.ContainsFunc(values, func(v string) bool { return strings.Trim(v, "0123456789") != "" || len(v) > 10 }) {
+		return fmt.Sprintf("does %s hold the payload? It holds numbers only. Of large objects (Hibernate's @Lob)? Then the content is not in the table: ALTER TABLE … ALTER %[1]s TYPE text USING convert_from(lo_get(%[1]s::oid), 'UTF8').", shown(c.Name))
+	}
+	if strings.Contains(fold(c.Name), "payload") {
+		return ""
+	}
+	var also []string
+	for i := range p.f.Columns {
+		other := &p.f.Columns[i]
+		if !p.used[other.Name] && !other.Generated && other.content() && other.Chars == 0 && slices.Contains(payloadNames, fold(other.Name)) {
+			also = append(also, other.Name)
+		}
+	}
+	if len(also) == 0 {
+		return ""
+	}
+	return "which column is the payload, " + shown(c.Name) + " or " + allShown(also, " or ") + "?"
 }
 
 // likePayload is the only column whose sampled values are all JSON objects, else the
@@ -131,8 +146,8 @@ func (p *proposing) topic() {
 		p.add("topic", yaml.MapSlice{{Key: "constant", Value: p.o.Topic}}, "as you said")
 	case c != nil:
 		line := p.add("topic", column(c.Name), "the topic by the column's name%s", p.seen(c))
-		if fold(c.Name) == "destination" {
-			line.Ask = "does " + shown(c.Name) + " hold names of Kafka topics?"
+		if slices.Contains(words("destination target route"), fold(c.Name)) {
+			line.Ask = "does " + shown(c.Name) + " hold names of Kafka topics" + p.seen(c) + "?"
 		}
 	default:
 		p.noTopic()
@@ -150,23 +165,25 @@ func (p *proposing) noTopic() {
 	if p.kind != "" {
 		ask += " It may follow from " + shown(p.kind) + p.seen(p.f.column(p.kind)) + "."
 		for _, value := range p.known(p.kind) {
-			if len(topics) < mostTypes && value != "" && len(value) <= 200 && !strings.HasSuffix(value, "*") {
-				topics = append(topics, yaml.MapItem{Key: value, Value: Unanswered})
+			if value != "" && len(value) <= 200 && !strings.HasSuffix(value, "*") {
+				topics = append(topics, yaml.MapItem{Key: value, Value: question("which topic?")})
 			}
 		}
 	}
+	router := ""
 	if c := p.has(aggregateNames); c != nil && c.word() {
-		ask += ` Debezium's router would use {template: "outbox.event.${` + shown(c.Name) + `}"}.`
+		router = `, as Debezium's router does {template: "outbox.event.${` + c.Name + `}"}`
+		if !plainWord.MatchString(c.Name) {
+			router = ""
+		}
 	}
-	topic := yaml.MapSlice{{Key: "constant", Value: Unanswered}}
-	if len(topics) > 0 {
-		topic = yaml.MapSlice{{Key: "column", Value: p.kind}, {Key: "map", Value: topics}, {Key: "otherwise", Value: "fail"}}
+	if len(topics) > 0 && len(topics) <= mostTypes {
+		topic := yaml.MapSlice{{Key: "column", Value: p.kind}, {Key: "map", Value: topics}, {Key: "otherwise", Value: "fail"}}
+		p.add("topic", topic, "%s Or for all rows {constant: TOPIC}%s", ask, router)
+		return
 	}
-	p.add("topic", topic, "").Ask = ask
+	p.ask("topic", "%s Candidates: {constant: TOPIC}%s", ask, router)
 }
-
-// mostTypes is how many types of events a proposal lists.
-const mostTypes = 30
 
 // known are the values of a column that are known, sorted.
 func (p *proposing) known(name string) []string {
@@ -199,13 +216,16 @@ func (p *proposing) seen(c *Column) string {
 
 func (p *proposing) key() {
 	if c := p.take(keyNames, (*Column).keyLike); c != nil {
-		p.add("key", column(c.Name), "records of one key keep their order")
+		line := p.add("key", column(c.Name), "records of one key keep their order")
+		if p.unique(c.Name) {
+			line.Ask = "is this the key? Each row has a value of its own in it, so no two records keep an order."
+		}
 		return
 	}
 	var ids []string
 	for _, c := range p.f.Columns {
 		folded := fold(c.Name)
-		if !p.used[c.Name] && c.keyLike() && len(folded) > 2 && strings.HasSuffix(folded, "id") && !slices.Contains(otherIDs, folded) {
+		if !p.used[c.Name] && c.keyLike() && len(folded) > 2 && strings.HasSuffix(folded, "id") && !slices.Contains(otherIDs, folded) && !p.unique(c.Name) {
 			ids = append(ids, c.Name)
 		}
 	}
@@ -213,19 +233,27 @@ func (p *proposing) key() {
 	switch {
 	case len(ids) == 1:
 		p.used[ids[0]] = true
-		p.add("key", column(ids[0]), "the only column that looks like the id of what the event is about")
+		p.add("key", column(ids[0]), "").Ask = "which key? No column names one. This is the only column that looks like the id of what the event is about; without this key records have none, and no order."
 	case len(ids) == 0 && len(fields) == 1:
-		p.add("key", p.field(fields[0]), "all sampled payloads have it").Ask = "which key? No column names one. This is the only field of the payload that looks like it."
+		p.add("key", p.field(fields[0]), "").Ask = "which key? No column names one. This is the only field of the payload that looks like it; without this key records have none, and no order."
 	default:
-		may := ""
-		if len(ids) > 0 {
-			may = ". It may be " + allShown(ids, " or ")
+		var may []string
+		for _, id := range ids[:min(len(ids), 5)] {
+			may = append(may, flow(column(id)))
 		}
-		if len(fields) > 0 {
-			may += ". Fields of the payload that all sampled rows have: " + allShown(fields, ", ") + "; such as key: " + flow(p.field(fields[0]))
+		for _, field := range fields {
+			may = append(may, flow(p.field(field)))
 		}
-		p.ask("which key? No column names one, so records have none and no order among them%s", may)
+		if len(may) == 0 {
+			may = []string{"{column: " + p.body + ", path: /FIELD}"}
+		}
+		p.ask("key", "which key? No column names one; without this key records have none, and no order. Candidates: %s", strings.Join(may, ", "))
 	}
+}
+
+// unique: each row has a value of its own in the column, which orders nothing.
+func (p *proposing) unique(name string) bool {
+	return slices.ContainsFunc(p.f.Unique, func(columns []string) bool { return len(columns) == 1 && columns[0] == name })
 }
 
 // field is a place in the payload.
@@ -235,8 +263,8 @@ func (p *proposing) field(name string) yaml.MapSlice {
 }
 
 func (p *proposing) headers() {
-	var headers []yaml.MapSlice
-	header := func(items ...yaml.MapItem) { headers = append(headers, items) }
+	var headers []any
+	header := func(items ...yaml.MapItem) { headers = append(headers, yaml.MapSlice(items)) }
 	if p.kind != "" {
 		header(yaml.MapItem{Key: "name", Value: "event-type"}, yaml.MapItem{Key: "column", Value: p.kind})
 	}
@@ -248,11 +276,16 @@ func (p *proposing) headers() {
 	if c := p.take(words("tracingspancontext"), (*Column).text); c != nil {
 		header(yaml.MapItem{Key: "properties", Value: c.Name})
 	}
-	if c := p.take(headerNames, func(c *Column) bool { return c.json() || c.text() }); c != nil {
+	if c := p.take(headerNames, func(c *Column) bool { return c.json() || c.text() || c.is("bytea") }); c != nil {
+		object := yaml.MapSlice{{Key: "json", Value: c.Name}}
 		if p.headersFit(c) {
-			header(yaml.MapItem{Key: "json", Value: c.Name})
+			headers = append(headers, object)
 		} else {
-			p.ask("is %s an object of headers? Its values are no object of texts, numbers and booleans in every sampled row, or no row was there to tell. If so: headers: [{json: %[1]s}]", shown(c.Name))
+			why := "no row was there to tell"
+			if len(p.f.values(c.Name)) > 0 {
+				why = "not in every sampled row"
+			}
+			headers = append(headers, question("is "+shown(c.Name)+" an object of texts, numbers and booleans that are headers? "+why+". Candidate: "+flow(object)+", or remove this item"))
 		}
 	}
 	if len(headers) > 0 {
@@ -269,7 +302,7 @@ func (p *proposing) headers() {
 var nowLike = regexp.MustCompile(`(?i)^\(?(?:now|clock_timestamp|statement_timestamp|transaction_timestamp|timezone)\(|^CURRENT_TIMESTAMP`)
 
 func (p *proposing) times() {
-	created := p.take(createdNames, (*Column).time)
+	created, guessed := p.take(createdNames, (*Column).time), false
 	if created == nil { // a partitioned table has it in its key
 		if c := p.has(createdNames); c != nil && c.time() && slices.Contains(p.f.Unique[0], c.Name) {
 			created = c
@@ -279,9 +312,13 @@ func (p *proposing) times() {
 		created = p.only(func(c *Column) bool {
 			return c.time() && nowLike.MatchString(c.Default) && !slices.Contains(otherTimes, fold(c.Name))
 		})
+		guessed = created != nil
 	}
 	if created != nil {
-		p.add("created_at", created.Name, "the age of a row")
+		line := p.add("created_at", created.Name, "the age of a row")
+		if guessed {
+			line.Ask = "when was a row made? This is the only time with now as its default."
+		}
 	}
 	due := p.takeTimes(dueNames)
 	if len(due) > 0 { // next to it, until when another relay has the row
@@ -294,23 +331,49 @@ func (p *proposing) times() {
 	default:
 		p.add("available_after", due, "rows wait until each of these has passed")
 	}
-	order := p.f.Unique[0]
-	sequence := p.f.find(func(c *Column) bool { return slices.Contains(sequenceNames, fold(c.Name)) && c.counted() })
-	switch {
-	case len(order) == 1 && p.f.column(order[0]).counted():
-		p.add("order", order, "counted up with each INSERT")
-	case sequence != nil:
-		p.add("order", []string{sequence.Name}, "counted up with each INSERT")
-	case created != nil:
-		p.add("order", []string{created.Name}, "as near to the order of commits as the table tells")
-	default:
-		p.add("order", order, "nothing else tells an order")
+	if c := p.take(dueNames, (*Column).epoch); c != nil && p.stateful && len(due) == 0 {
+		p.ask("available_after", "may rows be published before %s? It is %s, and only a timestamp can be waited for. If so, remove this key; else add such a column.", shown(c.Name), c.Type)
 	}
+	p.order(created, guessed)
 	if created != nil && created.is("timestamp without time zone") {
 		p.note("times without a zone are read as UTC: %s must be UTC", shown(created.Name))
 	}
 	if c := p.take(partitionNames, (*Column).integer); c != nil {
-		p.ask("is %s the partition of the record? If so: partition: %[1]s", shown(c.Name))
+		p.add("partition", c.Name, "").Ask = "is this the partition of the record? If not, remove this key."
+	}
+}
+
+// order proposes what tells the order of rows that are swept.
+func (p *proposing) order(created *Column, guessed bool) {
+	id := p.f.Unique[0]
+	counted := p.f.find(func(c *Column) bool { return slices.Contains(id, c.Name) && c.counted() })
+	if counted == nil {
+		counted = p.f.find(func(c *Column) bool { return slices.Contains(sequenceNames, fold(c.Name)) && c.counted() })
+	}
+	epoch := p.take(createdNames, (*Column).epoch)
+	switch {
+	case counted != nil:
+		p.add("order", []string{counted.Name}, "counted up with each INSERT")
+	case created != nil:
+		line := p.add("order", []string{created.Name}, "as near to the order of commits as the table tells")
+		if guessed {
+			line.Ask = "which columns tell in which order rows were made?"
+		}
+	case epoch != nil && epoch.integer():
+		p.add("order", []string{epoch.Name}, "as near to the order of commits as the table tells")
+		p.note("%s is no timestamp, so created_at is left out: the age of rows is not known", shown(epoch.Name))
+	default:
+		var may []string
+		for i := range p.f.Columns {
+			c := &p.f.Columns[i]
+			if c == epoch || !p.used[c.Name] && c.NotNull && (c.time() || c.counted() || slices.Contains(sequenceNames, fold(c.Name))) {
+				may = append(may, "["+Scalar(c.Name)+"]")
+			}
+		}
+		if may = append(may, flow(id)+", which is any order unless its values rise"); len(may) > 6 {
+			may = may[:6]
+		}
+		p.ask("order", "which columns tell in which order rows were made? No name says it. Candidates: %s", strings.Join(may, ", "))
 	}
 }
 
@@ -322,23 +385,56 @@ func (p *proposing) takeTimes(names []string) (all []string) {
 	return all
 }
 
+// givenUp finds flags of rows that are not to be published, whatever their state.
+func (p *proposing) givenUp() {
+	for i := range p.f.Columns {
+		c := &p.f.Columns[i]
+		if !p.used[c.Name] && c.boolean() && (slices.Contains(keptNames, bare(c.Name)) || slices.Contains(keptNames, fold(c.Name)) || slices.Contains(deletedNames, fold(c.Name))) {
+			p.used[c.Name] = true
+			p.excluded = append(p.excluded, c.Name)
+		}
+	}
+}
+
+// ours adds a condition of rows, or a question for one.
+func (p *proposing) ours(condition any, why string) {
+	for i := range p.Lines {
+		if l := &p.Lines[i]; l.Key == "rows" {
+			if all, ok := l.Value.([]any); ok {
+				l.Value = append(all, condition)
+			}
+			return
+		}
+	}
+	p.add("rows", []any{condition}, "%s", why)
+}
+
 // others asks about columns that point to other readers and writers.
 func (p *proposing) others() {
 	if c := p.has(sharedNames); c != nil {
 		mine := slices.DeleteFunc(p.known(c.Name), func(value string) bool { return !strings.Contains(fold(value), "kafka") })
 		if len(mine) > 0 {
-			p.set("rows", []yaml.MapSlice{append(column(c.Name), yaml.MapItem{Key: "in", Value: mine})}, "the others are for somebody else")
+			p.ours(append(column(c.Name), yaml.MapItem{Key: "in", Value: mine}), "the others are for somebody else")
 		} else {
-			p.ask("does the table hold rows that are for somebody else than Kafka (%s)? They would be published and marked too", shown(c.Name)+p.seen(c))
+			p.ours(question("does the table hold rows that are for somebody else than Kafka ("+shown(c.Name)+p.seen(c)+")? They would be published and marked too. Candidate: "+
+				flow(append(column(c.Name), yaml.MapItem{Key: "in", Value: []string{"VALUE"}}))+"; if not, remove this item"), "")
 		}
+	}
+	for _, c := range p.excluded {
+		item := any(append(column(c), yaml.MapItem{Key: "not_in", Value: []any{"true"}}))
+		if !slices.Contains(keptNames, fold(c)) {
+			item = question("are rows in which " + shown(c) + " is true to be left alone? Candidate: " + flow(item) + "; if not, remove this item")
+		}
+		p.ours(item, "the others were given up or cancelled")
 	}
 	for _, condition := range p.f.Partial[:min(len(p.f.Partial), 3)] {
 		names := strings.FieldsFunc(condition, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 		other := p.f.find(func(c *Column) bool {
-			return !p.used[c.Name] && !slices.Contains(sharedNames, fold(c.Name)) && slices.Contains(names, c.Name)
+			return !p.used[c.Name] && !slices.Contains(p.excluded, c.Name) && !slices.Contains(sharedNames, fold(c.Name)) && slices.Contains(names, c.Name)
 		})
 		if other != nil {
-			p.ask("an index is for rows with %s alone. Are only those for Kafka? Then say so of %s in rows", cut(comment(condition), 200), shown(other.Name))
+			p.ours(question("an index is for rows with "+cut(comment(condition), 200)+" alone. Are only those for Kafka? Candidate: "+
+				flow(append(column(other.Name), yaml.MapItem{Key: "in", Value: []string{"VALUE"}}))+"; if not, remove this item"), "")
 		}
 	}
 	if c := p.has(leaseNames); c != nil {

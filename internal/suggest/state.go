@@ -61,9 +61,12 @@ func (p *proposing) sentColumn(fits func(*Column) bool) *Column {
 	return p.use(best)
 }
 
+// timeLike: whatever its type, it is a time.
+var timeLike = regexp.MustCompile(`(?:at|on|time|date|timestamp|utc)$`)
+
 // likeStatus is a column that is a status by its default: a state of rows that are to be published.
 func (p *proposing) likeStatus() *Column {
-	if c := p.sentColumn((*Column).text); c != nil {
+	if c := p.sentColumn(func(c *Column) bool { return c.text() && !timeLike.MatchString(fold(c.Name)) }); c != nil {
 		return c
 	}
 	return p.use(p.f.find(func(c *Column) bool {
@@ -97,15 +100,18 @@ func (p *proposing) likeSent() (*Column, string) {
 
 // stateless: nothing tells what was sent.
 func (p *proposing) stateless() {
-	p.add("published", "none", "the table keeps no state")
-	p.ask("what becomes of a row that was sent? No column says it. With published: none nothing covers the loss of the replication slot. " +
-		"If the present relay deletes rows: published: delete. Better: add a column, such as published_at timestamptz, and map it as status: {sent_at: published_at}")
+	ask := "what becomes of a row that was sent? No column says it. Write delete if the present relay deletes rows. With none nothing covers the loss of the replication slot. " +
+		"Better: add a column, such as published_at timestamptz, and write status, with status: {sent_at: published_at}."
 	for _, names := range [][]string{attemptNames, errorNames, dueNames} {
 		if c := p.has(names); c != nil {
-			p.ask("%s says that rows are tried again, and nothing says which were sent: are they deleted? Then published: delete", shown(c.Name))
-			return
+			ask += " " + shown(c.Name) + " says that rows are tried again, so the relay probably deletes those that were sent."
+			break
 		}
 	}
+	if c := p.f.find(func(c *Column) bool { return sentRank(fold(c.Name)) >= 0 && !c.time() && c.epoch() }); c != nil {
+		ask += " " + shown(c.Name) + " is " + c.Type + ", and only a timestamp can be written: add one."
+	}
+	p.add("published", "none", "").Ask = ask
 }
 
 // flag proposes a boolean column; a NULL in it is not true.
@@ -135,11 +141,33 @@ func (p *proposing) statusColumn(c *Column, sentAt *Column) (failed bool) {
 	initial := literal(c.Default)
 	if len(v.pending) == 0 && initial != "" && meansWhat(initial) == meansNothing {
 		v.pending = []string{initial}
+		v.unknown = slices.DeleteFunc(v.unknown, func(value string) bool { return value == initial })
 	}
-	guessed := p.complete(c, &v, sentAt)
-	p.add("status.pending", v.pending, "to be published%s", from)
+	if all := c.Enum || from == ", by a constraint"; all && len(v.unknown) == 1 { // what is left over
+		switch {
+		case len(v.pending) == 0 && v.sent != "":
+			v.pending, v.unknown = v.unknown, nil
+		case len(v.pending) > 0 && v.sent == "":
+			v.sent, v.unknown, v.guessed = v.unknown[0], nil, true
+		}
+	}
+	p.complete(c, &v, sentAt)
+	pending := make([]any, len(v.pending))
+	for i, value := range v.pending {
+		pending[i] = value
+	}
+	if len(v.unknown) > 0 {
+		pending = append(pending, question("are rows with "+shown(c.Name)+" "+allShown(v.unknown[:min(len(v.unknown), 5)], " or ")+" to be published? Write those that are; the others are left alone"))
+	}
+	if v.retried != "" {
+		pending = append(pending, question("are rows with "+shown(c.Name)+" "+shown(v.retried)+" tried again? Then write "+Scalar(v.retried)+"; if not, remove this item"))
+	}
+	line := p.add("status.pending", pending, "to be published%s", from)
+	if v.nothing {
+		line.Ask = "which values of " + shown(c.Name) + " has a row that is to be published? Nothing in the table says it."
+	}
 	sent := p.add("status.sent", v.sent, "written when Kafka has it")
-	if guessed {
+	if v.guessed {
 		sent.Ask = "what is written when a row was sent? Nothing in the table says it."
 	}
 	if v.failed != "" {
@@ -149,12 +177,6 @@ func (p *proposing) statusColumn(c *Column, sentAt *Column) (failed bool) {
 		p.add("status.processing", v.processing, "another relay has the row")
 		p.add("status.recover_after", "5m", "a row that was left there unchanged is published after all")
 	}
-	if len(v.unknown) > 0 {
-		p.ask("what do these values of %s mean? Rows with them are left alone: %s", shown(c.Name), strings.Join(v.unknown, ", "))
-	}
-	if v.retried != "" {
-		p.ask("are rows in %s %s tried again? They are taken for pending, since %s says that a row was given up", shown(c.Name), shown(v.retried), shown(v.failed))
-	}
 	return v.failed != ""
 }
 
@@ -163,6 +185,8 @@ type states struct {
 	pending                           []string
 	sent, failed, processing, retried string
 	unknown                           []string
+	nothing                           bool // tells which are pending
+	guessed                           bool // sent is
 }
 
 func sorted(values []string) states {
@@ -182,28 +206,31 @@ func sorted(values []string) states {
 			v.failed = cmp.Or(v.failed, value)
 		case meansOther:
 		default:
-			v.unknown = append(v.unknown, shown(value))
+			v.unknown = append(v.unknown, value)
 		}
 	}
 	switch {
 	case v.failed == "":
 		v.failed = soft
 	case soft != "":
-		v.retried, v.pending = soft, append(v.pending, soft)
+		v.retried = soft
 	}
 	return v
 }
 
 // complete adds the values that nothing in the table shows, in the manner of
-// those that are there, and says whether the one of a sent row is a guess.
-func (p *proposing) complete(c *Column, v *states, sentAt *Column) (guessed bool) {
-	if len(v.pending) == 0 {
+// those that are there: guesses.
+func (p *proposing) complete(c *Column, v *states, sentAt *Column) {
+	if v.nothing = len(v.pending) == 0; v.nothing {
 		v.pending = []string{inCaseOf(cmp.Or(literal(c.Default), "PENDING"), "PENDING")}
-		p.ask("which value of %s has a row that is to be published? Nothing in the table says it", shown(c.Name))
+		if len(v.unknown) > 0 {
+			v.pending, v.unknown = v.unknown[:min(len(v.unknown), 5)], nil
+		}
 	}
 	if v.sent != "" {
-		return false
+		return
 	}
+	v.guessed = true
 	word := "SENT"
 	if c.Chars == 1 {
 		word = "Y"
@@ -214,7 +241,6 @@ func (p *proposing) complete(c *Column, v *states, sentAt *Column) (guessed bool
 		}
 	}
 	v.sent = inCaseOf(v.pending[0], word)
-	return true
 }
 
 func inCaseOf(like, word string) string {
@@ -229,15 +255,15 @@ func inCaseOf(like, word string) string {
 
 // numbers: a status in numbers says nothing of itself.
 func (p *proposing) numbers(c *Column) {
-	initial := literal(c.Default)
+	initial, ask := literal(c.Default), ""
 	if _, err := strconv.Atoi(initial); err != nil {
-		initial = "0"
+		initial, ask = "0", "which number of "+shown(c.Name)+" has a row that is to be published?"
 	}
 	sent := "1"
 	if initial == "1" {
 		sent = "2"
 	}
-	p.add("status.pending", []string{initial}, "the default of new rows")
+	p.add("status.pending", []string{initial}, "the default of new rows").Ask = ask
 	p.add("status.sent", sent, "").Ask = "what do the numbers of " + shown(c.Name) + p.seen(c) + " mean? Write pending, sent and failed as the application has them."
 }
 

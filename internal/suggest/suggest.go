@@ -24,8 +24,6 @@ type Proposal struct {
 	Refused string
 	// Lines are the mapping, in the order in which it is written.
 	Lines []Line
-	// Questions only people can answer. Those about a line stand with it.
-	Questions []string
 	// Notes are worth knowing.
 	Notes []string
 }
@@ -35,14 +33,16 @@ type Line struct {
 	Key   string // status.sent_at is the key sent_at in status
 	Value any    // as YAML has it
 	Why   string
-	// Ask is a question that the value depends on.
+	// Ask is a question that only people can answer. It is written in place of the value,
+	// which is then a candidate; nil: there is none.
 	Ask string
 }
 
-// Unanswered is the topic that is proposed where nothing in the table says one. It
-// exists nowhere, so that rows wait for it, and nothing is sent to a topic that was
-// guessed.
-const Unanswered = "which-topic"
+// question is an item of a list, or a value of a map, that only people can write.
+type question string
+
+// mostTypes is how many types of events, and so how many questions, a proposal lists.
+const mostTypes = 12
 
 // Options are what the caller knows.
 type Options struct {
@@ -104,6 +104,7 @@ type proposing struct {
 	body     string          // the column with the payload
 	guessed  bool            // body is, by its content and not by its name
 	stateful bool            // the table has a state
+	excluded []string        // flags of rows that are left alone
 }
 
 // add adds a line, and returns it for a question.
@@ -112,8 +113,19 @@ func (p *proposing) add(key string, value any, why string, args ...any) *Line {
 	return &p.Lines[len(p.Lines)-1]
 }
 
-func (p *proposing) ask(format string, args ...any) {
-	p.Questions = append(p.Questions, fmt.Sprintf(format, args...))
+// ask puts a question in place of a line's value, or adds a line that is a question.
+func (p *proposing) ask(key, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	i := slices.IndexFunc(p.Lines, func(l Line) bool { return l.Key == key })
+	if i < 0 {
+		p.Lines = append(p.Lines, Line{Key: key, Ask: text})
+		return
+	}
+	if l := &p.Lines[i]; l.Ask != "" {
+		l.Ask += " Also: " + text
+	} else {
+		l.Ask = text
+	}
 }
 
 func (p *proposing) note(format string, args ...any) {
@@ -169,6 +181,9 @@ func (c *Column) integer() bool { return c.is("smallint", "integer", "bigint") }
 func (c *Column) time() bool {
 	return c.is("timestamp with time zone", "timestamp without time zone")
 }
+
+// epoch: what a time may be kept in where it is no timestamp.
+func (c *Column) epoch() bool   { return c.is("bigint", "double precision", "numeric") || c.text() }
 func (c *Column) json() bool    { return c.is("json", "jsonb") }
 func (c *Column) boolean() bool { return c.is("boolean") }
 func (c *Column) keyLike() bool {

@@ -2,6 +2,7 @@ package suggest
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -130,7 +131,10 @@ func differs(p *Proposal, want map[string]string) (wrong []string) {
 		if name, ok := judged[l.Key]; ok {
 			got[name] = said(l)
 		}
-		if l.Key == "published" && l.Value != "status" {
+		if _, named := want[l.Key]; named && (l.Key == "rows" || l.Key == "order") { // judged where they are named
+			got[l.Key] = said(l)
+		}
+		if l.Key == "published" && said(l) != "status" {
 			got["published"] = said(l)
 		}
 	}
@@ -164,16 +168,65 @@ func said(l Line) string {
 		words := make([]string, len(v))
 		for i := range v {
 			words[i] = strings.Trim(flow(v[i]), `"`)
+			if item, ok := v[i].(yaml.MapSlice); ok {
+				words[i] = fmt.Sprint(item[0].Value)
+			}
+			if len(questionsIn(v[i])) > 0 {
+				words[i] = "?"
+			}
 		}
 		text = strings.Join(words, ",")
 	}
 	switch {
-	case l.Key == "topic" && l.Ask != "" && strings.Contains(flow(l.Value), Unanswered):
+	case l.Key == "topic" && len(questionsIn(l.Value)) > 0, l.Ask != "" && l.Value == nil:
 		return "?"
-	case l.Ask != "" && l.Key == "status.sent":
+	case l.Ask != "":
 		return "?" + text
 	}
 	return text
+}
+
+// answered has each candidate in place of its question, and nothing where there is none.
+func answered(p *Proposal) *Proposal {
+	a := *p
+	a.Lines = nil
+	for _, l := range p.Lines {
+		switch {
+		case l.Ask == "" || l.Value != nil:
+		case l.Key == "topic":
+			l.Value = yaml.MapSlice{{Key: "constant", Value: "t"}}
+		case l.Key == "order":
+			l.Value = p.Lines[slices.IndexFunc(p.Lines, func(l Line) bool { return l.Key == "id" })].Value
+		default:
+			continue
+		}
+		whole := l.Value
+		if l.Ask, l.Value = "", without(whole); l.Value != nil || whole == nil {
+			a.Lines = append(a.Lines, l)
+		}
+	}
+	return &a
+}
+
+// without takes the questions out of a list, and answers those of a map.
+func without(value any) any {
+	switch v := value.(type) {
+	case []any:
+		v = slices.DeleteFunc(slices.Clone(v), func(item any) bool { _, is := item.(question); return is })
+		if len(v) == 0 {
+			return nil
+		}
+		return v
+	case yaml.MapSlice:
+		v = slices.Clone(v)
+		for i := range v {
+			if v[i].Value = without(v[i].Value); len(questionsIn(v[i].Value)) > 0 {
+				v[i].Value = "t"
+			}
+		}
+		return v
+	}
+	return value
 }
 
 // unfit pastes the YAML into the example of the README, as people do, and
@@ -184,8 +237,21 @@ func unfit(t *testing.T, f *Facts, p *Proposal) (wrong []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, _, _ := strings.Cut(string(example), "      - {table:")
-	file += p.YAML()
+	above, _, _ := strings.Cut(string(example), "      - {table:")
+	// As it is, each question is told, and nothing else.
+	_, err = config.Parse([]byte(above+p.YAML()), "outbox-cdc.yaml", t.TempDir())
+	var problems config.Problems
+	errors.As(err, &problems)
+	open := len(p.Asked())
+	if len(problems) != open || open > 20 {
+		wrong = append(wrong, fmt.Sprintf("%d questions, and these faults: %v\n%s", open, err, p.YAML()))
+	}
+	for _, problem := range problems {
+		if !strings.HasPrefix(problem.Found, "is still a question: ") {
+			wrong = append(wrong, problem.Error())
+		}
+	}
+	file := above + answered(p).YAML()
 	cfg, err := config.Parse([]byte(file), "outbox-cdc.yaml", t.TempDir())
 	if err != nil {
 		return []string{fmt.Sprintf("%v\n%s", err, file)}

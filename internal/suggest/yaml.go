@@ -9,10 +9,13 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
 // YAML is the proposal as an item of streams[].tables, to be pasted there: each
-// line with its reason, each question above the line that it is about.
+// line with its reason, each question in place of the value that it is about, where
+// the configuration refuses it.
 func (p *Proposal) YAML() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, indent+format+"\n", args...) }
@@ -22,9 +25,6 @@ func (p *Proposal) YAML() string {
 	if p.Refused != "" {
 		line("# Not proposed: %s.", comment(p.Refused))
 		return b.String()
-	}
-	for _, q := range p.Questions {
-		line("# QUESTION: %s", comment(q))
 	}
 	for _, n := range p.Notes {
 		line("# Note: %s", comment(n))
@@ -46,25 +46,54 @@ func (p *Proposal) YAML() string {
 }
 
 // Asked are all questions.
-func (p *Proposal) Asked() []string {
-	asked := slices.Clone(p.Questions)
+func (p *Proposal) Asked() (asked []string) {
 	for _, l := range p.Lines {
 		if l.Ask != "" {
-			asked = append(asked, l.Key+": "+l.Ask)
+			asked = append(asked, l.Key+": "+l.text())
+			continue
+		}
+		for _, q := range questionsIn(l.Value) {
+			asked = append(asked, l.Key+": "+string(q))
 		}
 	}
 	return asked
+}
+
+// text is the question with its candidate.
+func (l *Line) text() string {
+	text := comment(l.Ask)
+	if l.Value != nil {
+		text += " Candidate: " + flow(l.Value)
+	}
+	return text
+}
+
+func questionsIn(value any) (all []question) {
+	switch v := value.(type) {
+	case question:
+		return []question{v}
+	case []any:
+		for _, item := range v {
+			all = append(all, questionsIn(item)...)
+		}
+	case yaml.MapSlice:
+		for _, item := range v {
+			all = append(all, questionsIn(item.Value)...)
+		}
+	}
+	return all
 }
 
 // indent is where items of streams[].tables stand.
 const indent = "      "
 
 func (l *Line) write(b *strings.Builder, indent, key string) {
+	value := l.Value
 	if l.Ask != "" {
-		fmt.Fprintf(b, "%s# QUESTION: %s\n", indent, comment(l.Ask))
+		value = question(l.text())
 	}
-	fmt.Fprintf(b, "%s%s: %s", indent, key, flow(l.Value))
-	if l.Why != "" {
+	fmt.Fprintf(b, "%s%s: %s", indent, key, flow(value))
+	if l.Why != "" && l.Ask == "" {
 		fmt.Fprintf(b, "  # %s", comment(l.Why))
 	}
 	b.WriteByte('\n')
@@ -77,6 +106,8 @@ func flow(value any) string {
 		return "null"
 	case string:
 		return Scalar(v)
+	case question:
+		return asked(config.Question + comment(string(v)))
 	case []string:
 		return between("[", v, "]", Scalar)
 	case []any:
@@ -119,6 +150,15 @@ func Scalar(text string) string {
 	}
 	quoted, _ := json.Marshal(strings.ReplaceAll(text, "${", "$${")) // a text always can
 	return string(quoted)
+}
+
+// asked is a question as a text, with candidates as they are to be written: nothing in it is
+// replaced, since a file with a question is refused.
+func asked(text string) string {
+	if !strings.ContainsAny(text, `"\`) {
+		return `"` + text + `"`
+	}
+	return "'" + strings.ReplaceAll(text, "'", "''") + "'"
 }
 
 // comment keeps a text in its line.

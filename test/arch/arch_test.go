@@ -61,7 +61,7 @@ var arrows = map[string][]string{
 	"internal/preflight": {"internal/outbox", "internal/platform", "internal/secret", "internal/charset", "internal/statestore", "internal/postgres", "internal/mapping", "sql", "internal/tablesql", "replication", "sink", "internal/journal", "internal/shedlock", "internal/status", "internal/transport"},
 
 	// What looks at a table before there is a configuration.
-	"internal/suggest": {"internal/tablesql", "sql"},
+	"internal/suggest": {"internal/config", "internal/tablesql", "sql"},
 
 	// One stream's flow, and the program.
 	"internal/pipeline": {"internal/wait", "internal/secret", "internal/failpoint", "internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "decoder", "checkpoint", "internal/exactlyonce", "sql", "replication", "sink", "statusupdater", "internal/sweeper", "internal/statestore", "internal/shedlock", "internal/tablesql", "internal/metrics", "internal/status", "internal/survey", "internal/tracing", "internal/loglimit"},

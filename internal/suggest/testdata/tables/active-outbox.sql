@@ -1,5 +1,5 @@
 -- from: rootstrap/active_outbox
--- want: topic=? key=aggregate_identifier published=none created=created_at
+-- want: topic=? key=aggregate_identifier published=?none created=created_at
 CREATE TABLE outboxes (
     id bigserial PRIMARY KEY,
     identifier uuid NOT NULL UNIQUE,

@@ -1,5 +1,5 @@
 -- from: juntossomosmais/django-outbox-pattern
--- want: topic=destination key=- payload=body column=status pending=1 sent=2 failed=-1 attempts=retry created=added
+-- want: topic=?destination key=- payload=body column=status pending=1 sent=2 failed=-1 attempts=retry created=added
 CREATE TABLE published (
     id uuid PRIMARY KEY,
     version varchar(100) NOT NULL,

@@ -1,5 +1,5 @@
 -- from: faststream-outbox schema.py
--- want: topic=queue key=- published=delete due=next_attempt_at created=created_at
+-- want: topic=?queue key=- published=delete due=next_attempt_at created=created_at
 CREATE TABLE outbox (
     id bigserial PRIMARY KEY,
     queue varchar(255) NOT NULL,

@@ -1,5 +1,5 @@
 -- from: guvenozgur/outbox-pattern-demo init.sql
--- want: topic=? key=aggregate_id published=none created=timestamp
+-- want: topic=? key=aggregate_id published=?none created=timestamp
 CREATE TABLE outbox (
     id SERIAL PRIMARY KEY,
     aggregate_id UUID NOT NULL,

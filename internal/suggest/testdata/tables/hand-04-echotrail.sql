@@ -1,5 +1,5 @@
 -- from: santhoshkumarCodes/EchoTrail init.sql
--- want: topic=? key=aggregate_id published=none created=created_at
+-- want: topic=? key=aggregate_id published=?none created=created_at
 CREATE TABLE outbox (
     id UUID PRIMARY KEY,
     aggregate_type VARCHAR(255) NOT NULL,

@@ -1,5 +1,5 @@
 -- from: stored public code, index: "CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY, aggregate_id text"
--- want: topic=? key=aggregate_id published=none created=created_at
+-- want: topic=? key=aggregate_id published=?none created=created_at
 CREATE TABLE outbox (
     id bigint GENERATED ALWAYS AS IDENTITY,
     aggregate_id text NOT NULL,

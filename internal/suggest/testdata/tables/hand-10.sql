@@ -1,5 +1,5 @@
 -- from: stored public code, index 60316348357: outbox_events of customers (occurred_at)
--- want: topic=? key=aggregate_id published=none created=occurred_at
+-- want: topic=? key=aggregate_id published=?none created=occurred_at
 CREATE TABLE outbox_events (
     id uuid primary key,
     aggregate_type varchar(100) not null,

@@ -1,5 +1,5 @@
 -- from: stored public code, index 71513265768: event_outbox of room messages (subject, traceparent, seq)
--- want: topic=? key=- sent_at=published_at attempts=attempts error=last_error due=available_at
+-- want: topic=? key=? sent_at=published_at attempts=attempts error=last_error due=available_at
 CREATE TABLE event_outbox (
     id UUID PRIMARY KEY,
     event_id UUID NOT NULL UNIQUE,

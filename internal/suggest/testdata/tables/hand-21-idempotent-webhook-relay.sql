@@ -1,5 +1,5 @@
 -- from: PeteChu/idempotent-webhook-relay schema.sql
--- want: topic=? key=- column=status pending=pending sent=processed failed=failed attempts=retry_count error=last_error created=created_at
+-- want: topic=? key=? column=status pending=pending sent=processed failed=failed attempts=retry_count error=last_error created=created_at
 CREATE TYPE outbox_status AS ENUM ('pending', 'processed', 'failed');
 CREATE TABLE outbox (
     id SERIAL PRIMARY KEY,

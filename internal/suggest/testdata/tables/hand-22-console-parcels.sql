@@ -1,5 +1,5 @@
 -- from: chernyshewww/console-parcels console-parcels/src/main/resources/db/migration/V0.5__CREATE_OUTBOX_TABLE.sql
--- want: topic=? key=- published=none created=created_at
+-- want: topic=? key=? published=?none created=created_at
 CREATE TABLE outbox (
     id BIGSERIAL PRIMARY KEY,
     message_type VARCHAR(255) NOT NULL,

@@ -1,5 +1,5 @@
 -- from: hegemonies/nio-postgres-kafka-connect sql/create-outbox-table.sql
--- want: topic=topic key=key payload=message published=none created=created_at
+-- want: topic=topic key=key payload=message published=?none created=created_at
 CREATE TABLE outbox (
     id BIGSERIAL PRIMARY KEY NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE NOT NULL,

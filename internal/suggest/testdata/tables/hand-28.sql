@@ -1,5 +1,5 @@
 -- from: stored public code, index: "CREATE TABLE IF NOT EXISTS message_outbox (id uuid, topic text, key text, payload bytea)"
--- want: topic=topic key=key published=none
+-- want: topic=topic key=key published=?none
 CREATE TABLE message_outbox (
     id uuid PRIMARY KEY,
     topic text,

@@ -1,5 +1,5 @@
 -- from: dcano/state-propagation-debezium twba-toolkit-outbox-jpa-postgres/src/main/resources/db/migration/V1.0.0.202404281755__outbox_init.sql
--- want: id=uuid topic=? key=partition_key published=none
+-- want: id=uuid topic=? key=partition_key published=?none
 CREATE TABLE outbox (
     uuid varchar(255) not null,
     metadata jsonb not null,

@@ -1,5 +1,5 @@
 -- from: feature-toggle-platform/feature-toggle-outbox src/main/resources/META-INF/ftaas-outbox/db/outbox_events.sql
--- want: id=event_id topic=topic key=- payload=payload_json column=status pending=NEW sent=PUBLISHED failed=FAILED attempts=attempts error=error_msg created=created_at
+-- want: id=event_id topic=topic key=? payload=payload_json column=status pending=NEW sent=PUBLISHED failed=FAILED attempts=attempts error=error_msg created=created_at
 CREATE TABLE outbox_events (
     event_id UUID PRIMARY KEY,
     type VARCHAR(100) NOT NULL,

@@ -1,5 +1,5 @@
 -- from: stored public code, index: Prisma "OutboxEvent" (nextAttemptAt, lastError, processedAt)
--- want: topic=? key=- column=status pending=pending processing=processing sent=sent failed=failed sent_at=processedAt attempts=attempts error=lastError due=nextAttemptAt created=createdAt
+-- want: topic=? key=? column=status pending=pending processing=processing sent=sent failed=failed sent_at=processedAt attempts=attempts error=lastError due=nextAttemptAt created=createdAt
 CREATE TYPE "OutboxStatus" AS ENUM ('pending', 'processing', 'sent', 'failed');
 CREATE TABLE "OutboxEvent" (
     "id" TEXT NOT NULL,

@@ -1,5 +1,5 @@
 -- from: stored public code, index: Prisma outbox_events (context, topic, availableAt, sentAt)
--- want: topic=topic key=- column=status pending=PENDING sent=SENT failed=FAILED sent_at=sentAt attempts=attempts error=lastError due=availableAt created=createdAt
+-- want: topic=topic key=? column=status pending=PENDING sent=SENT failed=FAILED sent_at=sentAt attempts=attempts error=lastError due=availableAt created=createdAt
 CREATE TYPE "OutboxStatus" AS ENUM ('PENDING', 'SENT', 'FAILED');
 CREATE TABLE outbox_events (
     "id" TEXT NOT NULL,

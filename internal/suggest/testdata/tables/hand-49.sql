@@ -1,5 +1,5 @@
 -- from: stored public code, index: Drizzle pgTable outbox_events (serial id, status varchar default pending, retry_count)
--- want: topic=? key=- column=status pending=pending sent=?processed sent_at=processed_at attempts=retry_count created=created_at
+-- want: topic=? key=? column=status pending=pending sent=?processed sent_at=processed_at attempts=retry_count created=created_at
 CREATE TABLE outbox_events (
     id serial PRIMARY KEY,
     event_type varchar(255) NOT NULL,

@@ -1,5 +1,5 @@
 -- from: stored public code, index: Prisma outbox (processed boolean, updated_at)
--- want: topic=? key=- column=processed pending=false sent=true created=created_at
+-- want: topic=? key=? column=processed pending=false sent=true created=created_at
 CREATE TABLE outbox (
     "id" TEXT NOT NULL,
     "event_type" TEXT NOT NULL,

@@ -1,5 +1,5 @@
 -- from: stored public code, index: Prisma "Outbox" (payload TEXT, processed, createdAt, processedAt)
--- want: topic=? key=- column=processed pending=false sent=true sent_at=processedAt created=createdAt
+-- want: topic=? key=? column=processed pending=false sent=true sent_at=processedAt created=createdAt
 CREATE TABLE "Outbox" (
     "id" TEXT NOT NULL,
     "type" TEXT NOT NULL,

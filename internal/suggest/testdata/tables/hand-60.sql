@@ -1,5 +1,5 @@
 -- from: stored public code, index: Drizzle outbox (conversation_id, processed, processed_at, retry_count, error)
--- want: topic=? key=- column=processed pending=false sent=true sent_at=processed_at attempts=retry_count error=error created=created_at
+-- want: topic=? key=? column=processed pending=false sent=true sent_at=processed_at attempts=retry_count error=error created=created_at
 CREATE TABLE outbox (
     id bigserial PRIMARY KEY,
     type text NOT NULL,

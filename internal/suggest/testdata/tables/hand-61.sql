@@ -1,5 +1,5 @@
 -- from: stored public code, index: "audit_created_at, type, details jsonb" (migrate Up)
--- want: topic=? key=- payload=details published=none created=audit_created_at
+-- want: topic=? key=? payload=details published=?none created=audit_created_at
 CREATE TABLE "outbox_messages" (
     "id" uuid not null default gen_random_uuid(),
     "audit_created_at" timestamp not null default now(),

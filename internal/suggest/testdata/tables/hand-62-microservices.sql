@@ -1,5 +1,5 @@
 -- from: sonuudigital/microservices order-service/internal/db/migrations/000002_create_outbox_event_table.up.sql
--- want: topic=? key=aggregate_id column=status pending=UNPUBLISHED sent=PUBLISHED sent_at=published_at created=created_at
+-- want: topic=? key=?aggregate_id column=status pending=UNPUBLISHED sent=PUBLISHED sent_at=published_at created=created_at
 CREATE TYPE outbox_event_status AS ENUM ('UNPUBLISHED', 'PUBLISHED', 'CANCELLED');
 CREATE TABLE outbox_events (
     id UUID PRIMARY KEY,

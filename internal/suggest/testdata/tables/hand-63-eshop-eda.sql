@@ -1,5 +1,5 @@
 -- from: arconsis/Eshop-EDA v2/services/OrderService/src/main/resources/db/migration/V1.0.1__CreateOutboxEvents.sql
--- want: topic=? key=aggregateid published=none created=created_at
+-- want: topic=? key=aggregateid published=?none created=created_at
 CREATE TYPE aggregate_type AS ENUM ('ORDER');
 CREATE TABLE outbox_events (
     id UUID PRIMARY KEY,

@@ -1,5 +1,5 @@
 -- from: stored public code, index: goose outbox_status ('CREATED', 'IN_PROGRESS', 'SUCCESS', 'ABANDONED'), idempotency_key
--- want: id=idempotency_key topic=? key=- payload=data column=status pending=CREATED processing=IN_PROGRESS sent=SUCCESS failed=ABANDONED attempts=attempts created=created_at
+-- want: id=idempotency_key topic=? key=? payload=data column=status pending=CREATED processing=IN_PROGRESS sent=SUCCESS failed=ABANDONED attempts=attempts created=created_at
 CREATE TYPE outbox_status as ENUM ('CREATED', 'IN_PROGRESS', 'SUCCESS', 'ABANDONED');
 CREATE TABLE outbox (
     idempotency_key TEXT PRIMARY KEY,

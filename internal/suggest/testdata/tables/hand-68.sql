@@ -1,5 +1,5 @@
 -- from: stored public code, index: message_outbox (message_payload, message_status 'PENDING', 'PUBLISHED')
--- want: topic=? key=- payload=message_payload column=message_status pending=PENDING sent=PUBLISHED created=created_at
+-- want: topic=? key=? payload=message_payload column=message_status pending=PENDING sent=PUBLISHED created=created_at
 CREATE TYPE outbox_message_status AS ENUM ('PENDING', 'PUBLISHED');
 CREATE TABLE message_outbox (
     id BIGSERIAL PRIMARY KEY,

@@ -1,5 +1,5 @@
 -- from: stored public code, index: "outbox_event" (name, payload, created_at, updated_at)
--- want: topic=? key=- published=none created=created_at
+-- want: topic=? key=? published=?none created=created_at
 CREATE TABLE "outbox_event" (
     "id" bigserial PRIMARY KEY NOT NULL,
     "name" text NOT NULL,

@@ -1,5 +1,5 @@
 -- from: stored public code, index: Rails CreateOutboxerEvents (eventable_id, body jsonb)
--- want: topic=? key=eventable_id payload=body published=none created=created_at
+-- want: topic=? key=eventable_id payload=body published=?none created=created_at
 CREATE TABLE outboxer_events (
     id bigserial PRIMARY KEY,
     "order" integer NOT NULL,

@@ -1,5 +1,5 @@
 -- from: melasser22/newLms tenant-platform/tenant-events/src/main/resources/db/migration/common/V7__create_tenant_outbox.sql
--- want: topic=? key=- column=status pending=NEW sent=SENT failed=DEAD attempts=attempts due=available_at created=created_at
+-- want: topic=? key=? column=status pending=NEW sent=SENT failed=DEAD attempts=attempts due=available_at created=created_at
 CREATE TABLE tenant_outbox (
     id BIGSERIAL PRIMARY KEY,
     tenant_id VARCHAR(64),

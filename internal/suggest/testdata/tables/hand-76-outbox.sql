@@ -1,5 +1,5 @@
 -- from: ali-aidaruly/outbox migrations/postgres/0002_create_outbox_table.sql
--- want: topic=? key=- sent_at=published_at created=created_at
+-- want: topic=? key=? sent_at=published_at created=created_at
 CREATE TABLE outbox (
     id UUID PRIMARY KEY,
     type TEXT NOT NULL,

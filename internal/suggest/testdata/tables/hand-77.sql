@@ -1,5 +1,5 @@
 -- from: stored public code, index: node-pg-migrate outbox_events ('pending','processing','completed','failed','dead')
--- want: topic=? key=aggregate_id column=status pending=pending,failed processing=processing sent=completed failed=dead attempts=attempts due=next_attempt_at created=created_at
+-- want: topic=? key=aggregate_id column=status pending=pending,? processing=processing sent=completed failed=dead attempts=attempts due=next_attempt_at created=created_at
 CREATE TABLE outbox_events (
     id uuid PRIMARY KEY,
     tenant_id uuid NOT NULL,

@@ -1,5 +1,5 @@
 -- from: mtamme/ddd-sample-springboot src/main/resources/db/migration/V0_2__outbox.sql
--- want: id=message_id topic=? key=- published=none due=- created=enqueued_at
+-- want: id=message_id topic=? key=? published=?none due=- created=enqueued_at
 CREATE TABLE outbox_message (
     message_id TEXT NOT NULL,
     type TEXT NOT NULL,

@@ -1,5 +1,5 @@
 -- from: stored public code, index: "outbox_events(event_id VARCHAR, exchange, routing_key, payload, trace_id, span_id, published)"
--- want: id=event_id topic=? key=- column=published pending=false sent=true created=created_at
+-- want: id=event_id topic=? key=? column=published pending=false sent=true created=created_at
 CREATE TABLE outbox_events (
     event_id VARCHAR NOT NULL PRIMARY KEY,
     exchange VARCHAR NOT NULL,

@@ -1,5 +1,5 @@
 -- from: stored public code, index: "Outbox table for durable event publishing (event-service)"
--- want: topic=? key=- payload=body sent_at=sent_at attempts=attempts error=last_error created=created_at
+-- want: topic=? key=? payload=body sent_at=sent_at attempts=attempts error=last_error created=created_at
 CREATE TABLE event_outbox (
     id BIGSERIAL PRIMARY KEY,
     message_id UUID NOT NULL UNIQUE,

@@ -1,5 +1,5 @@
 -- from: stored public code, index: "Create outbox table for event sourcing" (topic, published_at)
--- want: topic=topic key=- sent_at=published_at created=created_at
+-- want: topic=topic key=? sent_at=published_at created=created_at
 CREATE TABLE outbox (
     id SERIAL PRIMARY KEY,
     topic TEXT NOT NULL,

@@ -1,5 +1,5 @@
 -- from: stored public code, index 71333398060: transactional_outbox (session_id, user_id, domain over jsonb)
--- want: topic=? key=session_id column=status pending=pending sent=published failed=failed sent_at=published_at attempts=attempts created=created_at
+-- want: topic=? key=?session_id column=status pending=pending sent=published failed=failed sent_at=published_at attempts=attempts created=created_at
 CREATE TABLE transactional_outbox (
     id UUID PRIMARY KEY,
     session_id UUID NOT NULL,

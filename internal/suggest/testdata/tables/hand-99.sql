@@ -1,5 +1,5 @@
 -- from: stored public code, index 60068725442: transactional_outbox (organisation_id, outbox_id, state)
--- want: id=organisation_id,outbox_id topic=topic key=- payload=payload_json column=state pending=pending processing=processing sent=sent failed=failed attempts=attempts due=available_at created=created_at
+-- want: id=organisation_id,outbox_id topic=topic key=? payload=payload_json column=state pending=pending processing=processing sent=sent failed=failed attempts=attempts due=available_at created=created_at
 CREATE TABLE transactional_outbox (
     organisation_id text NOT NULL,
     outbox_id text NOT NULL,

@@ -1,5 +1,5 @@
 -- from: spring-projects/spring-modulith schemas/v1/schema-postgresql.sql
--- want: profile=modulith topic=? column=null pending=null processing=null sent=null
+-- want: profile=modulith topic=? column=null pending=null processing=null sent=null key=?
 CREATE TABLE event_publication (
     id UUID NOT NULL,
     listener_id TEXT NOT NULL,

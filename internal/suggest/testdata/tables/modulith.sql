@@ -1,5 +1,5 @@
 -- from: spring-projects/spring-modulith schemas/v2/schema-postgresql.sql
--- want: profile=modulith topic=?
+-- want: profile=modulith topic=? key=?
 CREATE TABLE event_publication (
     id UUID NOT NULL,
     listener_id TEXT NOT NULL,

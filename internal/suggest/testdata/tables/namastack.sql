@@ -1,5 +1,5 @@
 -- from: namastack/namastack-outbox schema/postgres/outbox-tables.sql
--- want: profile=namastack
+-- want: profile=namastack topic=?
 CREATE TABLE outbox_record (
     id VARCHAR(255) NOT NULL,
     status VARCHAR(20) NOT NULL,

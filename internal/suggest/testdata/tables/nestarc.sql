@@ -1,5 +1,5 @@
 -- from: nestarc/outbox
--- want: topic=? key=- column=status pending=PENDING processing=PROCESSING sent=SENT failed=FAILED sent_at=processed_at attempts=retry_count error=last_error created=created_at
+-- want: topic=? key=? column=status pending=PENDING processing=PROCESSING sent=SENT failed=FAILED sent_at=processed_at attempts=retry_count error=last_error created=created_at
 CREATE TABLE outbox_events (
     id uuid PRIMARY KEY,
     event_type varchar(255) NOT NULL,

@@ -1,5 +1,5 @@
 -- from: dunika/outbox-event-bus
--- want: topic=? key=id payload=object column=status pending=created processing=active sent=completed failed=failed sent_at=completed_on attempts=retry_count error=last_error due=next_retry_at created=created_on
+-- want: topic=? key=id payload=?object column=status pending=created processing=active sent=completed failed=failed sent_at=completed_on attempts=retry_count error=last_error due=next_retry_at created=created_on published=?status
 CREATE TYPE outbox_status AS ENUM ('created', 'active', 'completed', 'failed');
 CREATE TABLE outbox_events (
     id uuid PRIMARY KEY,

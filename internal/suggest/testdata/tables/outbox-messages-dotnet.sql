@@ -1,5 +1,5 @@
 -- from: the outbox_messages of .NET templates
--- want: profile=outbox-messages-dotnet topic=?
+-- want: profile=outbox-messages-dotnet topic=? key=?
 CREATE TABLE outbox_messages (
     id uuid PRIMARY KEY,
     type text NOT NULL,

@@ -1,5 +1,5 @@
 -- from: omaskery/outboxen-gorm
--- want: id=namespace,id topic=namespace key=key published=delete
+-- want: id=namespace,id topic=?namespace key=key published=delete
 CREATE TABLE outbox_entries (
     namespace text,
     id text,

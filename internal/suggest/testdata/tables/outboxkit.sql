@@ -1,5 +1,5 @@
 -- from: YakShaveFx/outboxkit docs/postgresql/polling.md
--- want: topic=? key=- published=none created=created_at
+-- want: topic=? key=? published=?none created=created_at
 CREATE TABLE outbox_messages (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     type varchar(128) NOT NULL,

@@ -1,5 +1,5 @@
 -- from: Zehelein/pg-transactional-outbox example-trx-polling.sql
--- want: profile=pg-transactional-outbox
+-- want: profile=pg-transactional-outbox topic=?
 CREATE TABLE outbox (
     id uuid PRIMARY KEY,
     aggregate_type TEXT NOT NULL,

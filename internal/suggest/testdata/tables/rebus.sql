@@ -1,5 +1,5 @@
 -- from: rebus-org/Rebus.PostgreSql PostgreSqlOutboxStorage.cs
--- want: id=Id topic=DestinationAddress key=- payload=Body published=delete
+-- want: id=Id topic=?DestinationAddress key=- payload=Body published=delete
 CREATE TABLE "RebusOutbox" (
     "Id" BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     "CorrelationId" VARCHAR(16),

@@ -1,5 +1,5 @@
 -- from: InditexTech/scs-outbox scripts/postgresql-outbox-table.sql
--- want: topic=destination key=headers published=delete created=captured_at
+-- want: topic=destination key=headers published=delete created=captured_at payload=?payload
 CREATE TABLE SCS_OUTBOX (
     ID varchar(36) not null,
     BINDING_NAME varchar(256) not null,

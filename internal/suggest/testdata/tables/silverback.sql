@@ -1,5 +1,5 @@
 -- from: BEagle1984/silverback SilverbackStorageInitializerPostgreSqlExtensions.Outbox.cs
--- want: id=Id topic=? key=- payload=Content published=delete created=Created
+-- want: id=Id topic=? key=? payload=Content published=delete created=Created
 CREATE TABLE "SilverbackOutbox" (
     "Id" SERIAL PRIMARY KEY,
     "Content" BYTEA,

@@ -1,5 +1,5 @@
 -- from: ThreeDotsLabs/watermill-sql schema_adapter_postgresql.go, watermill components/forwarder/envelope.go
--- want: profile=watermill-forwarder
+-- want: profile=watermill-forwarder published=?
 CREATE TABLE watermill_outbox (
     "offset" BIGSERIAL,
     "uuid" VARCHAR(36) NOT NULL,

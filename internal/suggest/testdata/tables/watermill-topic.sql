@@ -1,5 +1,5 @@
 -- from: ThreeDotsLabs/watermill-sql schema_adapter_postgresql.go
--- want: id=transaction_id,offset topic=? key=- published=none created=created_at
+-- want: id=transaction_id,offset topic=? key=- published=?none created=created_at
 CREATE TABLE watermill_orders (
     "offset" BIGSERIAL,
     "uuid" VARCHAR(36) NOT NULL,
