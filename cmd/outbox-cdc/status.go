@@ -242,13 +242,17 @@ func printStream(out io.Writer, r *status.Report, s *status.Stream) error {
 	if s.Limit != nil {
 		line("limit", "%s", s.Limit.Text())
 	}
-	if f := s.Flow; f != nil {
+	if f := s.Flow; f != nil && s.Mode != status.ModeStandby {
 		line("flow", "%.1f rows/s in the last minute; %d in flight; since the start %d published, %d refused, %d FAILED", f.PerSecond, f.InFlight, f.Published, f.Refused, f.GivenUp)
 		if f.Left > 0 {
 			line("left to others", "%d rows of the WAL since the start; outbox-cdc check (row-filter) says whether the publication can hold them back", f.Left)
 		}
 	}
-	printParks(line, &s.Parks)
+	if s.Unaware() {
+		line("parked", "not known")
+	} else {
+		printParks(line, &s.Parks)
+	}
 	return w.Flush()
 }
 

@@ -20,7 +20,7 @@ var slotChecks = []check{
 	{
 		name: "slot-wal", needs: []string{"state"}, judge: judgeSlotWAL,
 		looks:  "how much WAL the slot holds back, against `wal_budget` and what the server still allows",
-		levels: "FAIL: the server may drop the slot at its next checkpoint. WARN: more than three quarters of the budget",
+		levels: "FAIL: the server may drop the slot at its next checkpoint. WARN: more than three quarters of the budget, or of what the server allows",
 		why:    "held back WAL fills the primary's disk",
 	},
 	{
@@ -72,6 +72,7 @@ func judgeSlot(j *judgment) {
 	alone.InRecovery, alone.WALLevel, alone.Tables = false, "logical", nil
 	alone.Publication = replication.Publication{Exists: true, Insert: true}
 	name, slot, v := j.Stream.Replication.Slot, &j.State.Slot, j.verdict(&alone)
+	undecodable, _ := j.State.Undecodable()
 	holder := "somebody"
 	if j.Server != nil && j.Server.Holder != "" {
 		holder = j.Server.Holder
@@ -79,6 +80,8 @@ func judgeSlot(j *judgment) {
 	switch {
 	case v.Err != nil:
 		j.fail("slot "+name, v.Reason, v.Err.Hint)
+	case !slot.Exists && undecodable != "":
+		j.skip("slot "+name, "it does not exist, and can be made once "+undecodable+" no longer (see the check wal-level); the table is swept until then")
 	case !slot.Exists:
 		j.warn("slot "+name, "it does not exist; a process makes it when it starts, or init does now", "outbox-cdc init --stream "+j.Stream.Name).Fix = FixSlot
 	case !v.Sound:
@@ -142,7 +145,7 @@ func judgeSlotWAL(j *judgment) {
 	switch {
 	case r.Status == "unreserved":
 		j.fail(name, found+" (wal_status is unreserved: at the next checkpoint)", hint...)
-	case r.Bytes() > budget/4*3:
+	case r.Bytes() > budget/4*3, r.Safe >= 0 && r.Bytes()/3 > uint64(r.Safe): // #nosec G115 -- not negative
 		j.warn(name, found, hint...)
 	default:
 		j.ok(name, "%s", found)

@@ -230,12 +230,14 @@ func TestJudgments(t *testing.T) {
 		"foreign holder": {"leadership-lock", Fail, func(f *Facts) {
 			f.Leader = &replication.Holder{PID: "77", Name: "psql", Role: "reader", Foreign: true}
 		}, []string{"role reader holds the leadership lock", "psql", "pg_terminate_backend(77)"}},
-		"leader holds": {"leadership-lock", OK, func(f *Facts) { f.Leader = &replication.Holder{PID: "77", Name: "outbox-cdc/orders@there"} }, []string{"outbox-cdc/orders@there"}},
-		"much WAL":     {"slot-wal", Warn, func(f *Facts) { f.Retained.Insert = 7 << 30 }, []string{"7.0 GiB", "budget is 8 GiB"}},
+		"leader holds":            {"leadership-lock", OK, func(f *Facts) { f.Leader = &replication.Holder{PID: "77", Name: "outbox-cdc/orders@there"} }, []string{"outbox-cdc/orders@there"}},
+		"much WAL":                {"slot-wal", Warn, func(f *Facts) { f.Retained.Insert = 7 << 30 }, []string{"7.0 GiB", "budget is 8 GiB"}},
+		"near the server's limit": {"slot-wal", Warn, func(f *Facts) { f.Retained.Insert, f.Retained.Safe = 54<<20, 16<<20 }, []string{"budget is 8 GiB", "the server drops it after 16 MiB more"}},
 		"held by others": {"slot-wal", Warn, func(f *Facts) {
 			f.Retained.Insert, f.Retained.Confirmed, f.Blockers = 7<<30, 7<<30, []replication.Blocker{{PID: "9", User: "app", Database: "other", Seconds: 900}}
 		}, []string{"an open transaction holds it", "process 9 app other", "pg_terminate_backend(9)"}},
-		"unreserved": {"slot-wal", Fail, func(f *Facts) { f.Retained.Status, f.Retained.Safe = "unreserved", 0 }, []string{"next checkpoint"}},
+		"unreserved":           {"slot-wal", Fail, func(f *Facts) { f.Retained.Status, f.Retained.Safe = "unreserved", 0 }, []string{"next checkpoint"}},
+		"no slot by wal_level": {"slot", Skip, func(f *Facts) { f.State.Slot, f.State.WALLevel = replication.Slot{}, "replica" }, []string{"see the check wal-level", "swept"}},
 		"blocked": {"slot-creation", Warn, func(f *Facts) {
 			f.State.Slot = replication.Slot{}
 			f.Blockers = []replication.Blocker{{PID: "9", User: "app", Seconds: 90}, {Prepared: "g1", User: "app"}, {PID: "10", Seconds: 1}}

@@ -11,9 +11,9 @@ import (
 
 // proving are the checks that a process has to pass once after its start before
 // it counts as ready: what a wrong configuration, role or table fails, whatever
-// the load, the backlog and other processes do.
+// the load, the backlog and other processes do. Without wal_level = logical the table is swept.
 var proving = []string{
-	"connection", "server-version", "primary", "wal-level", "pooler", "share", "schema", "streaming-role",
+	"connection", "server-version", "primary", "pooler", "share", "schema", "streaming-role",
 	"table-privileges", "table", "columns", "writes", "identity", "row-security", "status-values", "shedlock",
 	"kafka-version", "topics", "topic-acl", "idempotent-write",
 	"tally", "journal", "transactions",

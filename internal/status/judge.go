@@ -111,6 +111,8 @@ func (j *judgment) mode() {
 		alert = "OutboxNoLeader"
 	}
 	switch {
+	case s.Error != "" && s.Mode == ModeSweep: // rows go out, whatever keeps the stream from its slot
+		j.add(Finding{Level: Bad, Text: "Its rows are read from the table until this is put right: " + s.Error, Hint: check, Since: s.ErrorSince, Alert: alert})
 	case s.Error != "":
 		j.add(Finding{Level: Bad, Short: short, Text: "It does not work: " + s.Error, Hint: check, Since: s.ErrorSince, Alert: alert, Blocks: true})
 	case s.Mode == ModeStopped:
@@ -120,7 +122,7 @@ func (j *judgment) mode() {
 	case s.Mode == ModeStarting:
 		j.add(Finding{Level: Warn, Text: cmp.Or(s.Reason, "It is connecting to the database."), Hint: "Nothing to do if this passes within a minute; otherwise " + check, Blocks: true})
 	}
-	if s.Deaf && len(j.found) == 0 {
+	if s.Deaf && s.Mode != ModeSweep && len(j.found) == 0 {
 		j.add(Finding{Level: Note, Text: "The replication connection is not streaming yet.", Hint: "Nothing to do if this passes within a minute; otherwise " + check, Blocks: true})
 	}
 	if s.Silence > 0 {

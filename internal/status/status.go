@@ -97,6 +97,11 @@ type Stream struct {
 	Silence time.Duration `json:"-"`
 }
 
+// Unaware says that what is parked and what goes through is not known: it is not that there is nothing.
+func (s *Stream) Unaware() bool {
+	return s.Mode == ModeStandby || s.Slot == nil && s.Parks.Total == 0 && (s.Mode == ModeUnknown || s.Mode == ModeStarting)
+}
+
 // Leader is the process that leads, or who keeps every process from it.
 type Leader struct {
 	// Name is the `application_name` of its session: `outbox-cdc/STREAM@HOST`.

@@ -33,6 +33,7 @@ type streamRow struct {
 	// Troubled clusters of Kafka.
 	Troubled int
 	Long     bool // on the stream's own page
+	Knows    bool // not unaware
 }
 
 // oldSlot: what is known of a slot is read every few seconds, unless the database cannot be asked.
@@ -41,7 +42,7 @@ const oldSlot = 30 * time.Second
 func (p *Page) rowOf(s *Stream, span time.Duration) (streamRow, status.Activity) {
 	st, a := s.Report(), s.Activity()
 	l := streamRow{
-		Stream: st, Rates: a.Rates, Bar: barOf(st.Slot), Needs: needsOf(&st),
+		Stream: st, Rates: a.Rates, Bar: barOf(st.Slot), Needs: needsOf(&st), Knows: !st.Unaware(),
 		Charts: chartsOf(a.History, span, p.cfg.Now()), Dashboard: p.cfg.Dashboard,
 	}
 	if len(a.History) > 1 { // there may be charts
@@ -113,7 +114,8 @@ const (
 )
 
 type overviewData struct {
-	Needs      []attention // none: all is well
+	Needs      []attention // none: all is well, as far as is known
+	Standby    bool        // another process knows more of a stream
 	StreamRows []streamRow
 }
 
@@ -126,7 +128,7 @@ func (p *Page) overviewView(span time.Duration) view {
 		}
 		needs = append(needs, d.StreamRows[i].Needs...)
 	}
-	d.Needs = urgent(needs)
+	d.Needs, d.Standby = urgent(needs), slices.ContainsFunc(d.StreamRows, func(l streamRow) bool { return !l.Knows })
 	return view{Title: "Overview", Here: "overview", Data: d, JSON: "/api/v1/status", Live: livePath("", span)}
 }
 
@@ -145,6 +147,7 @@ type streamData struct {
 	Row           streamRow
 	Activity      status.Activity
 	Needs         []attention
+	Standby       bool
 	Database      string
 	Configuration string
 	Busy          []*chart // topics, the busiest first
@@ -156,7 +159,7 @@ type streamData struct {
 func (p *Page) streamView(s *Stream, span time.Duration, token string) view {
 	l, a := p.rowOf(s, span)
 	l.Long = true
-	d := streamData{Row: l, Activity: a, Database: s.Database, Configuration: s.Configuration, MoreParks: l.Parks.Total - len(a.Parks)}
+	d := streamData{Row: l, Standby: !l.Knows, Activity: a, Database: s.Database, Configuration: s.Configuration, MoreParks: l.Parks.Total - len(a.Parks)}
 	d.Token = token
 	d.Needs = urgent(l.Needs)
 	d.Busy = p.busyTopics(&a, span)
