@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -88,6 +89,20 @@ func TestStatusFromDatabaseAndProcess(t *testing.T) {
 	_, out = command(t, exitUsage, "status", "-c", c, "--address", "http://192.0.2.1:9187")
 	mustHave(t, out, "would go to http://192.0.2.1:9187 in plain text")
 	run.stop(t)
+
+	db.Exec(t, `ALTER TABLE outbox RENAME TO letters`)
+	out, _ = command(t, 1, "status", "-c", c)
+	mustHave(t, out, "it is called public.letters now: write table: public.letters in the configuration, or give the table its name back")
+	at, err := url.Parse(db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rewrite(t, c, at.Host, freeAddress(t))
+	out, _ = command(t, 1, "status", "-c", c, "--database")
+	mustHave(t, out, "orders: cannot connect; who leads is unknown\n", "parked", "not known")
+	if strings.Contains(out, "nothing") {
+		t.Errorf("it is not known that nothing is parked: %s", out)
+	}
 }
 
 // Parks of a time when the tables kept a state mean nothing where they keep none.

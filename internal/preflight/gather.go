@@ -490,17 +490,6 @@ func aboutTables[T any](ctx context.Context, conn *pgx.Conn, tables []*TableFact
 	return err
 }
 
-// renamed is what a table that is gone is called now, if the stream remembers which relation it was.
-func (g *gathering) renamed(ctx context.Context, conn *pgx.Conn, t *TableFacts) string {
-	var schema, name string
-	err := postgres.On(conn).QueryRow(ctx, sql.CheckRenamed, g.facts.Stream.Name, t.Table.String()).Scan(&schema, &name)
-	now := schema + "." + name
-	if err != nil || now == t.Table.String() { // there is no such schema, or row; or what is gone is its archive
-		return ""
-	}
-	return now
-}
-
 func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, t *TableFacts) {
 	look := func(name string, f func(ctx context.Context, conn *pgx.Conn) error) {
 		bounded, cancel := context.WithTimeout(ctx, g.o.Timeout)
@@ -530,7 +519,7 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, t *TableFacts
 		switch {
 		case errors.As(err, &refused) && errors.As(err, &unusable):
 			t.Gone, err = unusable.Problem+": "+unusable.Hint, nil
-			t.Renamed = g.renamed(ctx, conn, t)
+			t.Renamed = statestore.Renamed(ctx, postgres.On(conn), g.facts.Stream.Name, t.Table.String())
 		case errors.As(err, &refused):
 			t.Refused = refused.Err.Error()
 		}

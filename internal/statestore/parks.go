@@ -123,6 +123,17 @@ func (s *Store) readCharset(ctx context.Context) error {
 	return err
 }
 
+// Renamed is what a table that is gone is called now, if the stream remembers which relation it was; else empty.
+func Renamed(ctx context.Context, db postgres.DB, stream, table string) string {
+	var schema, name string
+	err := db.QueryRow(ctx, sql.CheckRenamed, stream, table).Scan(&schema, &name)
+	now := schema + "." + name
+	if err != nil || now == table { // there is no such schema, or row; or what is gone is its archive
+		return ""
+	}
+	return now
+}
+
 func (s *Store) raise(ctx context.Context, holder string, synchronousCommit *string) (Leadership, error) {
 	var l Leadership
 	var before, timeline int64

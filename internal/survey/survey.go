@@ -235,6 +235,9 @@ func Tables(ctx context.Context, cfg Config) []status.Table {
 		}
 		if err := count(ctx, sw, t, &list[i]); err != nil {
 			list[i].Error = err.Error()
+			if now := statestore.Renamed(ctx, postgres.On(cfg.Pool), cfg.Name, t.String()); now != "" {
+				list[i].Error = "it is called " + now + " now: write table: " + now + " in the configuration, or give the table its name back"
+			}
 		}
 	}
 	return list
