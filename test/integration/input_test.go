@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -371,6 +372,7 @@ func TestTheWALIsNotLogical(t *testing.T) {
 	}
 	db := harness.PrivatePostgres(t, localpg.Options{Settings: map[string]string{"wal_level": "replica"}})
 	w := newWorld(t, surroundings{db: db, noInit: true})
+	w.serve()
 	out, err := w.command("init", "--config", w.file(), "--native-table")
 	if code := exitCode(err); code != 3 || !strings.Contains(out, "wal_level") || !strings.Contains(out, "ALTER SYSTEM SET wal_level = 'logical'") {
 		t.Errorf("init: exit code %d, wanted 3 and the setting:\n%s", code, out)
@@ -381,6 +383,10 @@ func TestTheWALIsNotLogical(t *testing.T) {
 	load := w.write(patient())
 	load.wrote(100, 30*time.Second)
 	w.becomes(w.insertNow(w.topic, "swept", 1, 10)[0], history.Sent, 20*time.Second)
+	p.readyz(http.StatusOK, `"mode": "sweep"`) // rows go out; the reason is told all the same
+	if _, body, err := p.page("/api/v1/status"); err != nil || !strings.Contains(body, "Its rows are read from the table until this is put right") || !strings.Contains(body, "wal_level is replica") {
+		t.Errorf("%v %s", err, body)
+	}
 	db.Exec(t, `ALTER SYSTEM SET wal_level = 'logical'`)
 	if err := db.Server.Restart(t.Context(), localpg.Fast); err != nil {
 		t.Fatal(err)
