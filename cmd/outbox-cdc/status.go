@@ -309,7 +309,9 @@ func printSlot(line func(string, string, ...any), s *status.Slot, now time.Time)
 	if s.Growth != nil && s.GrowthOver < status.ForecastWindow.Seconds()*9/10 {
 		over = fmt.Sprintf(" (by the last %s)", status.About(time.Duration(s.GrowthOver*float64(time.Second))))
 	}
-	line("end of slot", "%s%s", s.Loss.Text(), over)
+	if s.WALStatus != "lost" { // then it is at its end
+		line("end of slot", "%s%s", s.Loss.Text(), over)
+	}
 	lag := status.Bytes(s.Lag)
 	if s.LagSeconds != nil {
 		lag += fmt.Sprintf(", %.1f s", *s.LagSeconds)

@@ -195,6 +195,24 @@ func TestStatusInWords(t *testing.T) {
 	}
 }
 
+// A slot that the server gave up is at its end, which is not "not in sight".
+func TestStatusOfALostSlot(t *testing.T) {
+	t.Parallel()
+	r := status.Report{Streams: []status.Stream{{
+		Name: "orders", Mode: status.ModeStopped,
+		Slot: &status.Slot{Name: "outbox_cdc_orders", Exists: true, WALStatus: "lost", Budget: 8 << 30, Lost: "its WAL exceeded max_slot_wal_keep_size (64MB)"},
+	}}}
+	status.Judge(&r.Streams[0])
+	var out bytes.Buffer
+	if err := printStatus(&out, &r); err != nil {
+		t.Fatal(err)
+	}
+	mustHave(t, out.String(), "slot lost", "the server gave it up, its WAL exceeded max_slot_wal_keep_size (64MB)")
+	if strings.Contains(out.String(), "end of slot") {
+		t.Error(out.String())
+	}
+}
+
 func TestTrustIsInTheCertificateItself(t *testing.T) {
 	_, err := newProcess(&config.HTTP{Listen: "127.0.0.1:1", TLS: &config.HTTPTLS{CertFile: "missing"}}, "")
 	if err == nil || !strings.Contains(err.Error(), "http.tls.cert_file") {

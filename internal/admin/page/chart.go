@@ -40,6 +40,8 @@ func barOf(s *status.Slot) *bar {
 		b.End, b.Soon = "It is "+s.Loss.Text()+".", s.Loss.Seconds < status.UrgentLoss
 	}
 	switch {
+	case s.WALStatus == "lost": // it is at its end
+		b.Used, b.Level, b.End = barWidth, "bad", ""
 	case share >= 0.9:
 		b.Level = "bad"
 	case share >= 0.5:

@@ -194,10 +194,11 @@ func TestBar(t *testing.T) {
 		"over":           {&status.Slot{Retained: 20, Budget: 10}, 1000, "bad"},
 		"server first":   {&status.Slot{Retained: 5, Budget: 10, Safe: ptr(int64(1))}, 833, "warn"},
 		"server later":   {&status.Slot{Retained: 4, Budget: 10, Safe: ptr(int64(16))}, 400, "good"},
+		"lost":           {&status.Slot{Budget: 10, WALStatus: "lost"}, 1000, "bad"},
 		"safe is passed": {&status.Slot{Retained: 5, Budget: 10, Safe: ptr(int64(-3))}, 1000, "bad"},
 	} {
 		b := barOf(c.slot)
-		if b == nil || b.Used != c.used || b.Level != c.level {
+		if b == nil || b.Used != c.used || b.Level != c.level || name == "lost" && b.End != "" {
 			t.Errorf("%s: %+v", name, b)
 		}
 	}
