@@ -210,7 +210,7 @@ func (a Access) renew(ctx context.Context, c *pgx.ConnConfig) error {
 	if err != nil {
 		return fmt.Errorf("read the certificates of role %s: %w", c.User, WithoutSettings(err))
 	}
-	c.TLSConfig, c.Fallbacks, c.Password = now.ConnConfig.TLSConfig, now.ConnConfig.Fallbacks, now.ConnConfig.Password
+	c.Config = now.ConnConfig.Config // whole: what shows a client certificate is not in its TLSConfig
 	return a.unlock(ctx, c)
 }
 

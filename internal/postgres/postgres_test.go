@@ -3,6 +3,8 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
@@ -214,6 +217,72 @@ func TestThePasswordIsAskedFor(t *testing.T) {
 	}
 	if before := password.refused; pool.Ping(t.Context()) == nil || password.refused == before {
 		t.Error("the pool tells nobody of a refused password")
+	}
+}
+
+// Every kind of connection shows the client certificate that is in the files when it is made.
+func TestEveryConnectionShowsItsCertificate(t *testing.T) {
+	db, files := harness.PrivatePostgres(t, localpg.Options{}), t.TempDir()
+	db.Exec(t, `CREATE ROLE cdc SUPERUSER REPLICATION LOGIN PASSWORD 'secret'`)
+	path := func(name string) string { return filepath.Join(files, name) }
+	access := postgres.Access{DSN: fmt.Sprintf("host=127.0.0.1 port=%d dbname=%s user=cdc password=secret sslmode=verify-full sslrootcert=%s sslcert=%s sslkey=%s",
+		db.Server.Port(), db.Name, path("ca.pem"), path("own.pem"), path("own.key"))}
+	var pool *pgxpool.Pool
+	for _, which := range []string{"first", "second"} {
+		authority := harness.NewAuthority(t)
+		cert, key := authority.Issue(which)
+		db.TrustsOnly(t, authority, "cdc")
+		for name, from := range map[string]string{"ca.pem": authority.File, "own.pem": cert, "own.key": key} {
+			b, err := os.ReadFile(from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path(name), b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if pool == nil {
+			var err error
+			if pool, err = access.Pool(nil); err != nil {
+				t.Fatal(err)
+			}
+			defer pool.Close()
+		}
+		pool.Reset() // what was made with the former ones stays good
+		connect := map[string]func() (*pgconn.PgConn, error){
+			"of the pool": func() (*pgconn.PgConn, error) {
+				conn, err := pool.Acquire(t.Context())
+				if err != nil {
+					return nil, err
+				}
+				return conn.Hijack().PgConn(), nil
+			},
+			"alone": func() (*pgconn.PgConn, error) {
+				conn, err := access.Connect(t.Context())
+				if err != nil {
+					return nil, err
+				}
+				return conn.PgConn(), nil
+			},
+			"plain": func() (*pgconn.PgConn, error) { return access.ConnectPlain(t.Context()) },
+			"for replication": func() (*pgconn.PgConn, error) {
+				replication := access
+				replication.Replication = true
+				return replication.ConnectPlain(t.Context())
+			},
+		}
+		for kind, connect := range connect {
+			pg, err := connect()
+			if err != nil {
+				t.Errorf("%s: a connection %s: %v", which, kind, err)
+				continue
+			}
+			pid := pg.PID()
+			if shown := harness.One[*string](t, db, `SELECT client_dn FROM pg_stat_ssl WHERE pid = $1`, pid); shown == nil || *shown != "/CN="+which {
+				t.Errorf("%s: a connection %s shows another certificate", which, kind)
+			}
+			_ = pg.Close(t.Context())
+		}
 	}
 }
 

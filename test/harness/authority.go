@@ -7,12 +7,17 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Authority signs certificates for a test.
@@ -79,4 +84,52 @@ func (a *Authority) Issue(name string) (certFile, keyFile string) {
 		a.t.Fatal(err)
 	}
 	return a.write(name+".pem", "CERTIFICATE", der), a.write(name+".key", "PRIVATE KEY", private)
+}
+
+// TrustsOnly gives the server of a test's own a certificate of the authority, and has it ask a
+// role for one of the same authority, next to its password.
+func (db *DB) TrustsOnly(t testing.TB, a *Authority, role string) {
+	t.Helper()
+	cert, key := a.Issue("server")
+	dir := db.Server.DataDir()
+	info, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	for name, from := range map[string]string{"server.crt": cert, "server.key": key, "root.crt": a.File} {
+		b, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(path+".new", b, 0o600), os.Chown(path+".new", int(owner.Uid), int(owner.Gid)), os.Rename(path+".new", path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rules := fmt.Sprintf("local all,replication all trust\nhostssl all,replication %[1]s 127.0.0.1/32 scram-sha-256 clientcert=verify-ca\n"+
+		"host all,replication %[1]s 127.0.0.1/32 reject\nhost all,replication all 127.0.0.1/32 scram-sha-256\n", role)
+	if err := db.Server.SetHBA(rules); err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{`ALTER SYSTEM SET ssl_ca_file = 'root.crt'`, `ALTER SYSTEM SET ssl = on`, `SELECT pg_reload_conf()`} {
+		db.Exec(t, statement)
+	}
+	// The server's main process reads the files some time after the signal.
+	Eventually(t, 20*time.Second, func() error {
+		c, err := pgx.ParseConfig(fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=postgres sslmode=verify-full sslrootcert=%s", db.Server.Port(), a.File))
+		if err != nil {
+			return err
+		}
+		own, err := pgx.ParseConfig(db.DSN)
+		if err != nil {
+			return err
+		}
+		c.Password = own.Password
+		conn, err := pgx.ConnectConfig(t.Context(), c)
+		if err != nil {
+			return err
+		}
+		return conn.Close(t.Context())
+	})
 }

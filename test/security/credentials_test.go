@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/IBM/sarama"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
@@ -44,7 +42,7 @@ func TestCredentialsChangeUnderLoad(t *testing.T) {
 	r.sentAgain("PostgreSQL's password", time.Now())
 
 	next := harness.NewAuthority(t)
-	r.postgresTrusts(next)
+	r.db.TrustsOnly(t, next, "cdc")
 	r.cut()
 	r.run.Await(time.Minute, "certificate signed by unknown authority")
 	r.own("postgres", next)
@@ -108,7 +106,7 @@ func newRotation(t *testing.T) *rotation {
 	})
 	r.topic = r.kafka.Topic(t, 1)
 	r.kafkaUser("first")
-	r.postgresTrusts(first)
+	r.db.TrustsOnly(t, first, "cdc")
 	for _, server := range []string{"postgres", "kafka"} {
 		r.own(server, first)
 		r.write(server, "first")
@@ -185,48 +183,6 @@ func (r *rotation) own(server string, a *harness.Authority) {
 	r.copy(filepath.Join(r.files, server+"-ca.pem"), r.read(a.File))
 	r.copy(filepath.Join(r.files, server+".pem"), r.read(cert))
 	r.copy(filepath.Join(r.files, server+".key"), r.read(key))
-}
-
-// postgresTrusts gives the server a certificate of the authority, and has it ask for one
-// of the same authority and for a password.
-func (r *rotation) postgresTrusts(a *harness.Authority) {
-	r.t.Helper()
-	cert, key := a.Issue("server")
-	dir := r.db.Server.DataDir()
-	info, err := os.Stat(dir)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	owner := info.Sys().(*syscall.Stat_t)
-	for name, from := range map[string]string{"server.crt": cert, "server.key": key, "root.crt": a.File} {
-		r.copy(filepath.Join(dir, name), r.read(from))
-		if err := os.Chown(filepath.Join(dir, name), int(owner.Uid), int(owner.Gid)); err != nil {
-			r.t.Fatal(err)
-		}
-	}
-	if err := r.db.Server.SetHBA("local all,replication all trust\nhostssl all cdc 127.0.0.1/32 scram-sha-256 clientcert=verify-ca\nhost all cdc 127.0.0.1/32 reject\nhost all all 127.0.0.1/32 scram-sha-256\n"); err != nil {
-		r.t.Fatal(err)
-	}
-	for _, statement := range []string{`ALTER SYSTEM SET ssl_ca_file = 'root.crt'`, `ALTER SYSTEM SET ssl = on`, `SELECT pg_reload_conf()`} {
-		r.db.Exec(r.t, statement)
-	}
-	// The server's main process reads the files some time after the signal.
-	harness.Eventually(r.t, 20*time.Second, func() error {
-		c, err := pgx.ParseConfig(fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=postgres sslmode=verify-full sslrootcert=%s", r.db.Server.Port(), a.File))
-		if err != nil {
-			return err
-		}
-		own, err := pgx.ParseConfig(r.db.DSN)
-		if err != nil {
-			return err
-		}
-		c.Password = own.Password
-		conn, err := pgx.ConnectConfig(r.t.Context(), c)
-		if err != nil {
-			return err
-		}
-		return conn.Close(r.t.Context())
-	})
 }
 
 // kafkaTrusts gives the broker a certificate and an authority for its next start.
