@@ -28,7 +28,7 @@ const oldest = 14
 
 // fetched are the versions that are fetched where a major version is not
 // installed: the last one is what a machine without PostgreSQL gets.
-var fetched = map[int]string{14: "14.20.0", 15: "15.15.0", 16: "16.11.0", 17: "17.10.0", 18: "18.4.0"}
+var fetched = map[int]string{14: "14.24.0", 15: "15.19.0", 16: "16.15.0", 17: "17.11.0", 18: "18.6.0"}
 
 // places are where packages put their programs: Debian, PGDG's RPMs, Homebrew,
 // Postgres.app.
@@ -48,7 +48,7 @@ func findInstallation(ctx context.Context, version string) (installation, error)
 	if version != "" {
 		n, err := strconv.Atoi(version)
 		if err != nil || n < oldest {
-			return installation{}, fmt.Errorf("%q is not a major version from %d on, nor a whole one such as 17.10.0", version, oldest)
+			return installation{}, fmt.Errorf("%q is not a major version from %d on, nor a whole one such as 17.11.0", version, oldest)
 		}
 		major = n
 	}

@@ -27,7 +27,7 @@ import (
 // Options say which server is wanted. The zero value is a good one.
 type Options struct {
 	// Version is a major version such as "17", installed or else fetched; a
-	// whole one such as "17.10.0", always fetched; or empty for the newest
+	// whole one such as "17.11.0", always fetched; or empty for the newest
 	// installed, and the newest one known where none is.
 	Version string
 	// Settings are lines of postgresql.conf that come after the package's own

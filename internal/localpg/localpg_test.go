@@ -254,8 +254,8 @@ func TestFetchedServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, Options{Version: "17.10.0"})
-	if got := query(t, s, "select current_setting('server_version')"); got != "17.10" {
+	s := start(t, Options{Version: "17.11.0"})
+	if got := query(t, s, "select current_setting('server_version')"); got != "17.11" {
 		t.Errorf("the server is %s", got)
 	}
 	left, _ := filepath.Glob(filepath.Join(cache, "unpacking-*"))
