@@ -130,7 +130,7 @@ func pluginRefused(err error) string {
 	if server := postgres.ServerError(err); server == nil || !strings.Contains(server.Hint, "output_plugin_libraries") {
 		return ""
 	}
-	return "ALTER SYSTEM SET output_plugin_libraries = pgoutput;  -- with every other library that it names; SELECT pg_reload_conf();"
+	return allow() + "  -- name every other library there, too"
 }
 
 func streamError(slot string, server error) *postgres.Error {

@@ -29,13 +29,16 @@ type State struct {
 	WALLevel string
 	// EffectiveLevel is effective_wal_level; before version 19 there is none.
 	EffectiveLevel string
-	InRecovery     bool // a standby
-	Database       string
-	User           string
-	Snapshot       outbox.Snapshot
-	Insert         outbox.LSN // WAL insert position
-	Schema         bool       // schema outbox_cdc is there
-	Tally          bool       // … with the tables of exactly-once delivery
+	// Plugins is output_plugin_libraries, as far as the server has it and shows it to the role;
+	// otherwise it is pgoutput, and the server refuses by itself.
+	Plugins    string
+	InRecovery bool // a standby
+	Database   string
+	User       string
+	Snapshot   outbox.Snapshot
+	Insert     outbox.LSN // WAL insert position
+	Schema     bool       // schema outbox_cdc is there
+	Tally      bool       // … with the tables of exactly-once delivery
 	// SyncStandbys is synchronous_standby_names.
 	SyncStandbys string
 	// Platform is who runs the server for others; nil: nobody, as far as it tells.
@@ -211,7 +214,7 @@ func (in *inspection) number(text string) int {
 }
 
 func (in *inspection) server() {
-	rows := in.rows(11, sql.InspectServer)
+	rows := in.rows(12, sql.InspectServer)
 	if in.err != nil {
 		return
 	}
@@ -222,7 +225,7 @@ func (in *inspection) server() {
 	r, s := rows[0], &in.state
 	s.Version, s.WALLevel, s.InRecovery = in.number(r[0]), r[1], r[2] == "true"
 	s.Database, s.Insert, s.User, s.Schema = r[4], in.lsn(r[5]), r[6], r[7] == "true"
-	s.SyncStandbys, s.Tally, s.EffectiveLevel = r[8], r[9] == "true", r[10]
+	s.SyncStandbys, s.Tally, s.EffectiveLevel, s.Plugins = r[8], r[9] == "true", r[10], r[11]
 	if in.err == nil {
 		s.Snapshot, in.err = outbox.ParseSnapshot(r[3])
 	}

@@ -180,7 +180,7 @@ func foreignSlot(s *State) string {
 	switch {
 	case slot.Type != "logical":
 		return "it is a " + slot.Type + " slot"
-	case slot.Plugin != "pgoutput":
+	case slot.Plugin != plugin:
 		return "its output plugin is " + slot.Plugin + ", not pgoutput"
 	case slot.Database != s.Database:
 		return "it belongs to database " + slot.Database

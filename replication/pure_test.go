@@ -48,7 +48,7 @@ func TestWhereARoleLetsReplicate(t *testing.T) {
 			t.Errorf("%v: %q, %q", err, plan[0].SQL, plan[1].SQL)
 		}
 	}
-	state := State{WALLevel: "replica", Platform: rds}
+	state := State{WALLevel: "replica", Plugins: plugin, Platform: rds}
 	if v := Judge(&state, &Config{}, Identity{}); v.Err == nil || !strings.Contains(v.Err.Hint, "in the DB parameter group: rds.logical_replication = 1") {
 		t.Errorf("%+v", v.Err)
 	}
@@ -332,7 +332,7 @@ func TestParseHistory(t *testing.T) {
 func soundState() (*State, *Config, outbox.Identity) {
 	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{ID: []string{"id"}, Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "payload"}}}}
 	s := &State{
-		SystemID: "700", Timeline: 1, Version: 150018, WALLevel: "logical", Database: "app", Insert: 1000,
+		SystemID: "700", Timeline: 1, Version: 150018, WALLevel: "logical", Plugins: plugin, Database: "app", Insert: 1000,
 		Slot:        Slot{Exists: true, Plugin: "pgoutput", Type: "logical", Database: "app", WALStatus: "reserved", Confirmed: 900, Restart: 800},
 		Publication: Publication{Exists: true, Insert: true, ViaRoot: true, Ours: true, Mark: "1 5 7=9"},
 		Tables:      []TableState{{Table: table, Exists: true, Kind: "r", Published: true, Columns: []string{"id", "payload"}}},
@@ -377,6 +377,9 @@ func TestJudge(t *testing.T) {
 		"two_phase":                       {spoil: func(s *State, _ *outbox.Identity) { s.Slot.TwoPhase = true }, cause: "slot", reason: "two_phase", hint: "another slot name", permanent: true},
 		"standby":                         {spoil: func(s *State, _ *outbox.Identity) { s.InRecovery = true }, cause: "slot", reason: "standby", hint: "read-write"},
 		"wal_level":                       {spoil: func(s *State, _ *outbox.Identity) { s.WALLevel = "replica" }, cause: "slot", reason: "wal_level is replica", hint: "ALTER SYSTEM SET wal_level", permanent: true},
+		"the plugin is forbidden":         {spoil: func(s *State, _ *outbox.Identity) { s.Plugins = `test_decoding, "a, pgoutput"` }, cause: "slot", reason: "output_plugin_libraries", hint: `= pgoutput, "test_decoding", "a, pgoutput"; SELECT pg_reload_conf();`, permanent: true},
+		"every plugin is forbidden":       {spoil: func(s *State, _ *outbox.Identity) { s.Plugins = "" }, cause: "slot", reason: "output_plugin_libraries is ''", hint: "= pgoutput; SELECT", permanent: true},
+		"the plugin is quoted":            {spoil: func(s *State, _ *outbox.Identity) { s.Plugins = "x,\t\"pgoutput\" " }},
 		"the first slot raises the level": {spoil: func(s *State, _ *outbox.Identity) { s.WALLevel, s.EffectiveLevel = "replica", "replica" }},
 		"a slot has raised the level":     {spoil: func(s *State, _ *outbox.Identity) { s.WALLevel, s.EffectiveLevel = "replica", "logical" }},
 		"no slot raises minimal":          {spoil: func(s *State, _ *outbox.Identity) { s.WALLevel, s.EffectiveLevel = "minimal", "minimal" }, cause: "slot", reason: "wal_level is minimal", hint: "ALTER SYSTEM SET wal_level", permanent: true},

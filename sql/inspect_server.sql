@@ -6,4 +6,6 @@ SELECT current_setting('server_version_num'), current_setting('wal_level'), pg_i
     current_user, EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'outbox_cdc' AND c.relname = 'leader')::text,
     current_setting('synchronous_standby_names'),
     EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'outbox_cdc' AND c.relname = 'tally')::text,
-    coalesce(current_setting('effective_wal_level', true), '') -- from 19 on
+    coalesce(current_setting('effective_wal_level', true), ''), -- from 19 on
+    -- from 19 and the minors of August 2026 on; hidden from those who may not read all settings
+    coalesce(CASE WHEN pg_has_role('pg_read_all_settings', 'USAGE') THEN current_setting('output_plugin_libraries', true) END, 'pgoutput')

@@ -8,6 +8,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
@@ -18,6 +19,9 @@ type learned struct {
 	silence silence
 	// remake is why the slot must be re-created though it looks sound.
 	remake checkpoint.Connected
+	// refused is why the server refused the last start, where waiting does not help: the next look
+	// finds it, and the one after that tries again.
+	refused *postgres.Error
 	// relations are the tables' as last seen, for a schema that has no place for them. The driver reads them, too.
 	relations atomic.Pointer[map[string]uint32]
 	// text: a column's binary form is not understood, the WAL has to be text.

@@ -133,6 +133,10 @@ func (w *walReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 		verdict.Sound, verdict.Slot = false, max(verdict.Slot, replication.Remake)
 		verdict.Cause, verdict.Reason = w.learned.remake.Cause, w.learned.remake.Reason
 	}
+	if refused := w.learned.refused; refused != nil && verdict.Sound {
+		verdict.Sound, verdict.Cause, verdict.Reason, verdict.Err = false, outbox.CauseSlot, refused.Error(), refused
+	}
+	w.learned.refused = nil
 	err = whileBeating(ctx, w.conn, func(ctx context.Context) error { return w.lookAtTables(ctx, &connected) })
 	if err == nil && verdict.Sound {
 		before := w.remembered

@@ -234,6 +234,9 @@ func (w *walReader) connection(ctx, waiting context.Context) error {
 	}
 	w.conn.WaitLonger(w.learned.silence.timeout(w.cfg.SenderTimeout))
 	if err := w.conn.Start(ctx); err != nil {
+		if refused, is := errors.AsType[*postgres.Error](err); is && refused.Permanent {
+			w.learned.refused = refused
+		}
 		return err
 	}
 	// The WAL has to get past the insert position read above even if nobody

@@ -44,8 +44,8 @@ var serverChecks = []check{
 	},
 	{
 		name: "wal-level", needs: []string{"state"}, judge: judgeWALLevel,
-		looks:  "`wal_level` and, from 19 on, `effective_wal_level`",
-		levels: "FAIL: it is not `logical`; from 19 on `replica` will do, since the first slot raises the level",
+		looks:  "`wal_level` and, from 19 on, `effective_wal_level`; `output_plugin_libraries`, as far as a role with `pg_read_all_settings` asks",
+		levels: "FAIL: the level is not `logical` (from 19 on `replica` will do, since the first slot raises it), or pgoutput is not among the libraries",
 		why:    "only then does the WAL hold what is needed to read rows from it; until then everything is swept",
 	},
 	{

@@ -69,7 +69,7 @@ var slotChecks = []check{
 
 func judgeSlot(j *judgment) {
 	alone := *j.State // as if all but the slot were in order
-	alone.InRecovery, alone.WALLevel, alone.Tables = false, "logical", nil
+	alone.InRecovery, alone.WALLevel, alone.Plugins, alone.Tables = false, "logical", "pgoutput", nil
 	alone.Publication = replication.Publication{Exists: true, Insert: true}
 	name, slot, v := j.Stream.Replication.Slot, &j.State.Slot, j.verdict(&alone)
 	undecodable, _ := j.State.Undecodable()

@@ -64,7 +64,7 @@ func sound() *Facts {
 		Streaming: Session{User: "stream", Holds: true, SenderTimeout: "4s", Role: &Role{User: "stream", Replication: true, ConnectionLimit: -1}},
 		Server:    &Server{Settings: settings, Encoding: "UTF8", Slots: 1, Senders: 1, Connections: 20},
 		State: &replication.State{
-			SystemID: "7", Timeline: 1, Version: 180_004, WALLevel: "logical", Database: "app", Insert: 0x2000, Schema: true,
+			SystemID: "7", Timeline: 1, Version: 180_004, WALLevel: "logical", Plugins: "pgoutput", Database: "app", Insert: 0x2000, Schema: true,
 			Slot: replication.Slot{
 				Exists: true, Plugin: "pgoutput", Type: "logical", Database: "app", WALStatus: "reserved", Confirmed: 0x1000, Restart: 0x1000,
 			},
@@ -173,6 +173,7 @@ func TestJudgments(t *testing.T) {
 		"forbidden":  {"wal-level", Fail, func(f *Facts) { f.State.WALLevel, f.State.EffectiveLevel = "minimal", "minimal" }, []string{"wal_level is minimal", "ALTER SYSTEM SET wal_level = 'logical'"}},
 		"raised":     {"wal-level", OK, func(f *Facts) { f.State.WALLevel, f.State.EffectiveLevel = "replica", "logical" }, []string{"effective_wal_level is logical while there is a logical slot"}},
 		"wal_level":  {"wal-level", Fail, func(f *Facts) { f.State.WALLevel = "replica" }, []string{"ALTER SYSTEM SET wal_level = 'logical';", "restart"}},
+		"plugin":     {"wal-level", Fail, func(f *Facts) { f.State.Plugins = "test_decoding" }, []string{"output_plugin_libraries is 'test_decoding'", `ALTER SYSTEM SET output_plugin_libraries = pgoutput, "test_decoding"; SELECT pg_reload_conf();`}},
 		"slots full": {"replication-slots", Fail, func(f *Facts) {
 			f.Server.Slots, f.State.Slot, f.Server.IdleSlots = 10, replication.Slot{}, []string{"o'ld"}
 		}, []string{"10 of 10", "pg_drop_replication_slot('o''ld')", "max_replication_slots = 15"}},

@@ -400,6 +400,68 @@ func TestTheWALIsNotLogical(t *testing.T) {
 	w.judge(history.Rules{})
 }
 
+// The server forbids pgoutput under a running stream (output_plugin_libraries), to a role that sees the setting and to one that
+// does not. The table is swept; the stream comes back by itself.
+func TestTheServerForbidsDecoding(t *testing.T) {
+	t.Parallel() // it mostly waits
+	for _, role := range []string{"SUPERUSER", "REPLICATION"} {
+		t.Run(role, func(t *testing.T) {
+			t.Parallel()
+			db := harness.PrivatePostgres(t, localpg.Options{})
+			if !harness.One[bool](t, db, `SELECT EXISTS (SELECT FROM pg_settings WHERE name = 'output_plugin_libraries')`) {
+				t.Skip("the server has no output_plugin_libraries: it came with 19 and the minors of August 2026")
+			}
+			db.Exec(t, `CREATE ROLE streamer LOGIN PASSWORD 'secret' `+role)
+			w := newWorld(t, surroundings{db: db, noInit: true})
+			w.serve()
+			w.stream["postgres"] = fields{"dsn": db.DSN, "replication_dsn": db.Server.DSNAs("app", "streamer", "secret"), "wal_sender_timeout": "3s"}
+			allow := func(libraries string) {
+				db.Exec(t, `ALTER SYSTEM SET output_plugin_libraries = `+libraries)
+				db.Exec(t, `SELECT pg_reload_conf()`)
+				harness.Eventually(t, 10*time.Second, func() error {
+					got, err := harness.TryOne[string](t.Context(), db, `SHOW output_plugin_libraries`)
+					if err == nil && got != libraries {
+						err = fmt.Errorf("output_plugin_libraries is %s", got)
+					}
+					return err
+				})
+			}
+			const how = `ALTER SYSTEM SET output_plugin_libraries = pgoutput`
+			allow("test_decoding")
+			if out, err := w.command("init", "--config", w.file(), "--native-table"); exitCode(err) != 3 || !strings.Contains(out, how) {
+				t.Errorf("init: %v, wanted 3 and the setting:\n%s", err, out)
+			}
+			allow("pgoutput")
+			if out, err := w.command("init", "--config", w.file(), "--native-table"); err != nil {
+				t.Fatalf("init: %v\n%s", err, out)
+			}
+			w.audit()
+			p := w.run().streaming()
+			load := w.write(patient())
+			load.wrote(50, 30*time.Second)
+
+			allow("test_decoding")
+			db.Exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_replication`)
+			p.Await(30*time.Second, "output_plugin_libraries", "ALTER SYSTEM SET")
+			p.readyz(http.StatusServiceUnavailable, "output_plugin_libraries")
+			w.becomes(w.insertNow(w.topic, "swept", 1, 10)[0], history.Sent, 20*time.Second)
+			out, err := w.command("check", "--config", w.file())
+			if role == "SUPERUSER" && (exitCode(err) != 3 || !strings.Contains(out, how)) {
+				t.Errorf("check: %v, wanted 3 and the setting:\n%s", err, out)
+			}
+
+			allow("pgoutput")
+			w.recovered()
+			p.Await(60*time.Second, "handed back to the stream", "stream")
+			load.wrote(50, 30*time.Second)
+			load.stop()
+			w.settled(30 * time.Second)
+			p.stop()
+			w.judge(history.Rules{})
+		})
+	}
+}
+
 // A wrong password for the brokers.
 func TestAWrongSASLPassword(t *testing.T) {
 	t.Parallel() // it mostly waits
