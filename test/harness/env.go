@@ -7,7 +7,7 @@ const (
 	// EnvKafka: "required" makes a missing Java or Maven a failure, "fake"
 	// uses kfake although they are there.
 	EnvKafka = "OUTBOX_TEST_KAFKA"
-	// EnvPostgres is the PostgreSQL version, such as 17 or 17.10.0.
+	// EnvPostgres is the PostgreSQL version, such as 17 or 17.11.0.
 	EnvPostgres = "OUTBOX_TEST_POSTGRES"
 	// EnvKafkaVersion is the Apache Kafka version, from 2.8 on.
 	EnvKafkaVersion = "OUTBOX_TEST_KAFKA_VERSION"
@@ -21,7 +21,7 @@ func kafkaVersion() string {
 	if v := os.Getenv(EnvKafkaVersion); v != "" {
 		return v
 	}
-	return "4.2.0"
+	return "4.4.0"
 }
 
 // KafkaVersion is the version of the real brokers.
