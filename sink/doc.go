@@ -86,7 +86,7 @@
 //
 // After a clean stop nothing is on its way, and the fence of before holds as if the former leader went on:
 // its sink leaves its identity and the partitions where a broker has shown the fence, or taken a batch, by topic id
-// (outbox.Fences, in the claim of outbox_cdc.leader). Who gets the epoch after that identity's knows that nobody has had
+// (outbox.Fences, in the claim of outbox_cdc.leader), with those inherited that it had nothing to do with. Who gets the epoch after that identity's knows that nobody has had
 // the transactional id since, and spares those partitions. Whatever else is so, they are fenced: another
 // epoch or producer id, a topic made again or forgotten meanwhile, a batch on its way. So a note that is used twice, or
 // comes out of a dump, does no harm. sim_fence_test.go shows that each rule is needed.

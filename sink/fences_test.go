@@ -48,6 +48,33 @@ func fenceStage(t *testing.T, before *outbox.Fences) *stage {
 	return s
 }
 
+// A leader that does not meet a topic, or stops before it has looked at a partition, passes on what it inherited.
+func TestWhatALeaderPassesOn(t *testing.T) {
+	inherited := outbox.FencedTopic{ID: (sarama.Uuid{1}).String(), Partitions: []int32{0, 2}}
+	before := &outbox.Fences{PID: 1, Epoch: 4, Topics: map[string]outbox.FencedTopic{"t": inherited}}
+	leaves := func(s *stage, want []int32) {
+		t.Helper()
+		if f := s.m.leave(); f.Epoch != 5 || !slices.Equal(f.Topics["t"].Partitions, want) {
+			t.Errorf("left %+v", f)
+		}
+	}
+	s := fenceStage(t, before)
+	leaves(s, inherited.Partitions)
+	s.publish(0) // metadata is asked for
+	leaves(s, inherited.Partitions)
+	s.hear(0, 1, 3) // and the fence is on its way
+	leaves(s, inherited.Partitions)
+	s.m.jobDone(producerIDResult{id: identity{1, 5}, fenced: []place{{"t", 0}, {"t", 1}, {"t", 2}}, shown: map[place]bool{{"t", 0}: true, {"t", 2}: true}})
+	s.sent(s.later(0))
+	leaves(s, []int32{2})
+
+	s = fenceStage(t, before)
+	s.hear(0, 2, 3) // made again
+	leaves(s, nil)
+	s = fenceStage(t, &outbox.Fences{PID: 1, Epoch: 3, Topics: before.Topics})
+	leaves(s, nil)
+}
+
 // A topic that was forgotten begins with sequence 0 once more, so it is fenced.
 func TestAForgottenTopicIsNotInherited(t *testing.T) {
 	s := fenceStage(t, &outbox.Fences{PID: 1, Epoch: 4, Topics: map[string]outbox.FencedTopic{"t": {ID: (sarama.Uuid{1}).String(), Partitions: []int32{0}}}})

@@ -146,7 +146,11 @@ func (m *machine) inherits(q *partitionQueue) bool {
 	return is && t.ID == q.topic.uuid.String()
 }
 
-// leave says what the next leader inherits. The machine must be given nothing more.
+// passedOn bounds how many topics are passed on to the next leader that this one has not met.
+const passedOn = 1000
+
+// leave says what the next leader inherits: what is fenced, and what was inherited and not sent to. The
+// machine must be given nothing more.
 func (m *machine) leave() *outbox.Fences {
 	if m.tx != nil || !m.fencing || m.id == nobody {
 		return nil
@@ -158,11 +162,16 @@ func (m *machine) leave() *outbox.Fences {
 		}
 		left := outbox.FencedTopic{ID: t.uuid.String()}
 		for _, q := range t.queues {
-			if q.fenced && q.shown && !q.busy() {
+			if (q.fenced && q.shown || !q.fenced && m.inherits(q)) && !q.busy() {
 				left.Partitions = append(left.Partitions, q.partition)
 			}
 		}
 		if len(left.Partitions) > 0 {
+			f.Topics[name] = left
+		}
+	}
+	for name, left := range m.inherited {
+		if t := m.topics[name]; (t == nil || len(t.queues) == 0) && len(f.Topics) < passedOn {
 			f.Topics[name] = left
 		}
 	}

@@ -228,6 +228,9 @@ func (w *fenceSim) stop() {
 	}
 	f := p.m.leave()
 	for name, t := range p.m.topics {
+		if w.off != "shown" && w.off != "nothingOpen" {
+			continue
+		}
 		left := outbox.FencedTopic{ID: t.uuid.String()}
 		for _, q := range t.queues {
 			if q.fenced && (q.shown || w.off == "shown") && (!q.busy() || w.off == "nothingOpen") {

@@ -39,3 +39,59 @@ func TestCleanRestartsUnderLoadMakeNoDuplicates(t *testing.T) {
 		}
 	}
 }
+
+// Clean restarts of an idle stream write nothing into its topics: no record, and no marker, also where partitions have
+// no rows. Exactly once each start seals the journal and the topics, which writes markers, and no record.
+func TestCleanRestartsOfAnIdleStreamWriteNothing(t *testing.T) {
+	for name, rows := range map[string]int{"at least once": 200, "without rows": 0, "exactly once": 200} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it mostly waits
+			once := name == "exactly once"
+			w := newWorld(t, surroundings{partitions: 3, noInit: once})
+			if !w.kafka.Real {
+				t.Skip("it takes a real Kafka")
+			}
+			if once {
+				w.exactlyOnce()
+			}
+			w.serve()
+			w.runOnce()
+			if rows > 0 {
+				p := w.run().streaming()
+				w.writeRows(steady(), rows)
+				w.settled(30 * time.Second)
+				p.stop()
+			}
+			before, err := w.kafka.End(t.Context(), w.topic)
+			if err != nil {
+				t.Fatal(err)
+			}
+			records := w.kafka.Count(t, w.topic)
+			for i := range scaled(3, 20) {
+				p := w.run().streaming()
+				p.ready(true)
+				p.stop()
+				end, err := w.kafka.End(t.Context(), w.topic)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !once && end != before {
+					t.Errorf("restart %d: %d offsets were taken in the topic", i, end-before)
+				}
+				before = end
+			}
+			if n := w.kafka.Count(t, w.topic); n != records {
+				t.Errorf("%d records, then %d", records, n)
+			}
+			p := w.run().streaming() // whose leader inherits from those that met no topic
+			w.writeRows(steady(), 50)
+			w.settled(30 * time.Second)
+			p.stop()
+			end, err := w.kafka.End(t.Context(), w.topic)
+			if taken := int(end-before) - (w.kafka.Count(t, w.topic) - records); err != nil || rows > 0 && !once && taken != 0 {
+				t.Errorf("%d offsets were taken by something else than rows: %v", taken, err)
+			}
+			w.judge(history.Rules{})
+		})
+	}
+}
