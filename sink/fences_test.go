@@ -69,6 +69,11 @@ func TestWhatALeaderPassesOn(t *testing.T) {
 	leaves(s, []int32{2})
 
 	s = fenceStage(t, before)
+	s.m.id = nobody // it has not heard of the coordinator
+	if f := s.m.leave(); f != before {
+		t.Errorf("left %+v", f)
+	}
+	s = fenceStage(t, before)
 	s.hear(0, 2, 3) // made again
 	leaves(s, nil)
 	s = fenceStage(t, &outbox.Fences{PID: 1, Epoch: 3, Topics: before.Topics})

@@ -1,9 +1,11 @@
 package integration
 
 import (
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/outbox-cdc/outbox-cdc/test/harness"
 	"github.com/outbox-cdc/outbox-cdc/test/history"
 )
 
@@ -54,7 +56,6 @@ func TestCleanRestartsOfAnIdleStreamWriteNothing(t *testing.T) {
 			if once {
 				w.exactlyOnce()
 			}
-			w.serve()
 			w.runOnce()
 			if rows > 0 {
 				p := w.run().streaming()
@@ -69,7 +70,12 @@ func TestCleanRestartsOfAnIdleStreamWriteNothing(t *testing.T) {
 			records := w.kafka.Count(t, w.topic)
 			for i := range scaled(3, 20) {
 				p := w.run().streaming()
-				p.ready(true)
+				harness.Eventually(t, 30*time.Second, func() error { // a leader that does not know the epoch that it got leaves nothing
+					if p.logged("the Kafka cluster can be used") == 0 {
+						return errors.New("the Kafka cluster is not used yet")
+					}
+					return nil
+				})
 				p.stop()
 				end, err := w.kafka.End(t.Context(), w.topic)
 				if err != nil {
