@@ -23,7 +23,7 @@ func (s *State) Undecodable() (reason string, hints []string) {
 	if slices.Contains(libraries, plugin) {
 		return "", nil
 	}
-	return fmt.Sprintf("output_plugin_libraries is '%s', which does not name %s", s.Plugins, plugin), s.Platform.Hints(allow(libraries...))
+	return fmt.Sprintf("output_plugin_libraries is '%s', which does not name pgoutput", s.Plugins), s.Platform.Hints(allow(libraries...))
 }
 
 // names are those in a list of the server, quoted where they have to be.
