@@ -66,9 +66,8 @@ demo: ## the main job, live, with nothing installed (ARGS='--rows 100000 --outag
 
 # Static, and decided by the commit alone: no paths, no time of the build.
 RELEASE_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=true -ldflags '-s -w -X main.version=$(VERSION)'
-# Packages and the image hold the program without the demo and the servers that it
-# starts, and with the time zones, which an image has no files of.
-SERVER_TAGS := -tags nodemo,timetzdata
+# Packages and the image hold the program without the demo and the servers that it starts.
+SERVER_TAGS := -tags nodemo
 
 .PHONY: build
 build: ## bin/outbox-cdc

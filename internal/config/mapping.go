@@ -33,10 +33,17 @@ type MappingSpec struct {
 	// client, franz-go and kafkajs. crc32: as librdkafka (consistent, consistent_random).
 	// fnv1a: as sarama's default. A change moves keys to other partitions.
 	Partitioner string `yaml:"partitioner" default:"murmur2" enum:"murmur2,crc32,fnv1a"`
-	// Timestamp is a timestamp column with the record's time. Left out: the time of producing. In every place
-	// a timestamp without time zone counts as UTC. Kafka may refuse times that are far from now: see the topic's
+	// Timestamp is a timestamp column with the record's time. Left out: the time of producing.
+	// Kafka may refuse times that are far from now: see the topic's
 	// message.timestamp.before.max.ms and message.timestamp.after.max.ms.
 	Timestamp string `yaml:"timestamp"`
+	// TimeZone is that of timestamp columns without time zone, such as Europe/Berlin, wherever one is read or
+	// written as a time. Of an hour that the clocks show twice it is the second one; a time that they skip
+	// is as if they had not been changed (02:30 becomes 03:30).
+	TimeZone string `yaml:"time_zone" default:"UTC"`
+	// Epoch says what integer and numeric columns that are mapped as times count since 1970: s, ms or us.
+	// Left out: such columns are refused.
+	Epoch string `yaml:"epoch" default:"none" enum:"none,s,ms,us"`
 	// CreatedAt is a timestamp column with the row's age, for latency, grace and order. It
 	// must not change: with the id it tells a row from a later one with the same id.
 	CreatedAt string `yaml:"created_at"`

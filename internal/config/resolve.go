@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
+	_ "time/tzdata" // machines and images may have no zones
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
@@ -114,6 +116,8 @@ func (r *resolver) mapping(cfg *Config) outbox.Mapping {
 		Timestamp:      r.column("timestamp", s.Timestamp),
 		CreatedAt:      r.column("created_at", s.CreatedAt),
 		AvailableAfter: r.columns("available_after", s.AvailableAfter),
+		Zone:           r.zone(),
+		Epoch:          map[string]time.Duration{"s": time.Second, "ms": time.Millisecond, "us": time.Microsecond}[s.Epoch],
 		Order:          r.columns("order", s.Order),
 		Published:      outbox.Published(s.Published),
 		OnFailed:       outbox.OnFailed(s.OnFailed),
@@ -139,6 +143,20 @@ func (r *resolver) mapping(cfg *Config) outbox.Mapping {
 	}
 	r.state(&m)
 	return m
+}
+
+// zone is nil for UTC. Local is the zone of this machine, which is not the writers'.
+func (r *resolver) zone() *time.Location {
+	name := r.spec.TimeZone
+	if name == "UTC" {
+		return nil
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil || name == "" || name == "Local" {
+		r.complain("time_zone", fmt.Sprintf("%q is not a time zone", name), "write a name of the IANA database, for example Europe/Berlin")
+		return nil
+	}
+	return zone
 }
 
 // object is a payload made of columns.

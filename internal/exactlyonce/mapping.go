@@ -46,6 +46,10 @@ func MappingOf(t *outbox.Table) Mapping {
 func fingerprint(m *outbox.Mapping) (out Mapping) {
 	of := map[string]any{
 		"version": mappingVersion, "topic": m.Topic, "key": m.Key, "payload": m.Payload, "created_at": m.CreatedAt,
+		"epoch": m.Epoch,
+	}
+	if m.Zone != nil { // of times in the payload
+		of["time_zone"] = m.Zone.String()
 	}
 	if m.Published == outbox.PublishedNone { // its rows are named in another way, see NameInLog
 		of["stateless"], of["id"] = true, m.ID

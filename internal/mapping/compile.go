@@ -65,6 +65,8 @@ type role struct {
 	found bool
 	// content: the value is published for what it says.
 	content bool
+	// time: the value is read, or written, as a time.
+	time bool
 }
 
 func anyKind(kind) bool      { return true }
@@ -89,7 +91,7 @@ var (
 	roleKey        = role{name: "the record key", hint: "", ok: anyKind, found: true, content: true}
 	roleKeyUUID    = role{name: "a record key with encoding uuid", hint: "a uuid column, or set encoding: text", ok: func(k kind) bool { return k == kindUUID || isText(k) }, found: true}
 	roleKeyInt64   = role{name: "a record key with encoding int64", hint: "a smallint, integer or bigint column, or set encoding: text", ok: isInteger, found: true}
-	roleKeyTime    = role{name: "a record key with encoding rfc3339", hint: "a timestamptz or timestamp column, or set encoding: text", ok: isTime, found: true}
+	roleKeyTime    = role{name: "a record key with encoding rfc3339", hint: "a timestamptz or timestamp column, or set encoding: text", ok: isTime, found: true, time: true}
 	roleKeyPart    = role{name: "a part of the record key", hint: "a text, uuid or integer column", ok: isName, found: true, content: true}
 	rolePayload    = role{name: "the payload", hint: "", ok: anyKind, content: true}
 	roleHeader     = role{name: "a header", hint: "", ok: anyKind, content: true}
@@ -98,10 +100,10 @@ var (
 	roleHeaders    = role{name: "headers in JSON", hint: "a jsonb, json, text or bytea column", ok: func(k kind) bool { return isJSONText(k) || k == kindBytea }}
 	roleProperties = role{name: "properties of Java", hint: "a text or bytea column", ok: func(k kind) bool { return isText(k) || k == kindBytea }}
 	rolePartition  = role{name: "the partition", hint: "a smallint, integer or bigint column", ok: isInteger}
-	roleTime       = role{name: "a time", hint: "a timestamptz or timestamp column", ok: isTime}
+	roleTime       = role{name: "a time", hint: "a timestamptz or timestamp column", ok: isTime, time: true}
 	roleStatus     = role{name: "the status", hint: "a text, enum, integer or boolean column", ok: func(k kind) bool { return isName(k) || k == kindBool }}
 	roleRows       = role{name: "what tells our rows", hint: "a text, enum, integer, uuid or boolean column", ok: func(k kind) bool { return isName(k) || k == kindBool }, found: true}
-	roleWhen       = role{name: "the time of sending or failing", hint: "a timestamptz or timestamp column", ok: isTime}
+	roleWhen       = role{name: "the time of sending or failing", hint: "a timestamptz or timestamp column", ok: isTime, time: true}
 	roleCount      = role{name: "a counter", hint: "a smallint, integer or bigint column", ok: isInteger}
 	roleLastError  = role{name: "the last error", hint: "a text column", ok: func(k kind) bool { return isText(k) || k == kindOther }}
 	roleOrder      = role{name: "part of the order", hint: "a column that compares", ok: isIdentity}
@@ -198,6 +200,22 @@ func (c *compiler) field(name string, r role) field {
 	f := field{at: at, name: name, kind: kindOf(c.cols[i]), exact: r.found}
 	if f.kind.hasText() {
 		f.set = c.set
+	}
+	number := isInteger(f.kind) || c.cols[i].OID == oidNumeric
+	switch m := &c.table.Mapping; {
+	case !r.time:
+	case number && !r.found && m.Epoch > 0:
+		f.unit = m.Epoch.Microseconds()
+		return f
+	case number && !r.found:
+		r.hint += ", or say what its numbers count since 1970: epoch: s, ms or us"
+	case f.kind == kindTimestamp && r.found && m.Zone != nil: // the server's rules of zones may be others
+		c.faults = append(c.faults, ColumnFault{
+			Column: name, Type: typeName(c.cols[i]),
+			Problem: "cannot be " + r.name + " while time_zone is set, since a key is found in the table as it is written", Hint: "map a timestamptz column, or set encoding: text",
+		})
+	case f.kind == kindTimestamp:
+		f.zone = m.Zone
 	}
 	if f.kind == kindOID && r.content {
 		c.faults = append(c.faults, c.largeObject(name, r))

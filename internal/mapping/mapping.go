@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -91,6 +92,10 @@ type field struct {
 	// has to find the value again.
 	set   *charset.Set
 	exact bool
+	// zone is that of a time without one; nil: UTC. unit is that of a time which is a
+	// number, in microseconds; 0: it is none.
+	zone *time.Location
+	unit int64
 }
 
 type clusterPlan struct {
@@ -549,8 +554,8 @@ func (r *reading) times() {
 	}
 	if f := r.plan.createdAt; f != nil {
 		// A time that cannot be measured with is left out.
-		if at, _, _ := f.instant(r.values[f.at], r.arena); at > 0 && at != infinity {
-			r.row.CreatedAt = at
+		if at, _, _ := f.written(r.values[f.at], r.arena); at > 0 && at != infinity {
+			r.row.CreatedAt, r.row.CreatedOffset = at, int16((at-utc(at, f.zone))/(60*microsPerSecond)) // #nosec G115 -- hours
 		}
 	}
 	for i := range r.plan.availableAt {
@@ -598,6 +603,8 @@ func (r *reading) timestamp(f *field) {
 	case fault != "":
 		r.fail(f, fault)
 	case null:
+	case at == infinity && f.unit != 0:
+		r.fail(f, "is beyond every time, which a record's timestamp cannot be: correct the row, or the unit of epoch in the mapping")
 	case at == infinity:
 		r.fail(f, "is infinity, which a record's timestamp cannot be")
 	case at < 1000:

@@ -24,7 +24,7 @@ var roleMembers = map[outbox.MemberForm]role{
 	outbox.MemberJSON:    {name: "JSON in the payload", hint: "a json, jsonb, text or bytea column", ok: func(k kind) bool { return isJSONText(k) || k == kindBytea }, content: true},
 	outbox.MemberNumber:  {name: "a number of the payload", hint: "a column of numbers", ok: func(k kind) bool { return isInteger(k) || isText(k) || k == kindOther }, content: true},
 	outbox.MemberBoolean: {name: "a boolean of the payload", hint: "a boolean column", ok: func(k kind) bool { return k == kindBool }, content: true},
-	outbox.MemberTime:    {name: "a time of the payload", hint: "a timestamptz or timestamp column", ok: isTime, content: true},
+	outbox.MemberTime:    {name: "a time of the payload", hint: "a timestamptz or timestamp column", ok: isTime, content: true, time: true},
 }
 
 func (c *compiler) members(list []outbox.Member) []memberPlan {

@@ -3,6 +3,7 @@ package mapping
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"math"
 	"strconv"
 	"time"
@@ -64,6 +65,69 @@ func parseTimestamp(text []byte) (micros int64, ok bool) {
 		return infinity, true
 	}
 	return (second-offset)*microsPerSecond + fraction, true
+}
+
+// The local times to which zones apply: the years 1 to 9999. What lies beyond, the infinities too, counts as UTC, here
+// and in package tablesql, whose server would refuse to go past the ends of the calendar.
+const (
+	firstLocal = -719_162 * microsPerDay
+	endLocal   = 2_932_897 * microsPerDay
+)
+
+// utc is when a zone's clocks showed a time, as PostgreSQL's AT TIME ZONE has it: of an hour that they
+// showed twice the second one, and of an hour that they left out what it would have been without the change.
+func utc(local int64, zone *time.Location) int64 {
+	if zone == nil || local < firstLocal || local >= endLocal {
+		return local
+	}
+	second := local / microsPerSecond
+	if local%microsPerSecond < 0 {
+		second--
+	}
+	before := time.Unix(second, 0).Add(-24 * time.Hour).In(zone)
+	_, offset := before.Zone()
+	if _, change := before.ZoneBounds(); !change.IsZero() {
+		if _, after := change.Zone(); second-int64(after) >= change.Unix() {
+			offset = after
+		}
+	}
+	return local - int64(offset)*microsPerSecond
+}
+
+// inMicros is a time in another unit.
+func inMicros(n, unit int64) int64 {
+	switch last := lastMicros / unit; {
+	case n >= last:
+		return infinity
+	case n <= -last:
+		return minusInfinity
+	}
+	return n * unit
+}
+
+// parseEpoch reads a numeric, as PostgreSQL prints it, of a unit. What is finer than microseconds is cut off, and
+// NaN is beyond every number, as PostgreSQL sorts it.
+func parseEpoch(text []byte, unit int64) (micros int64, ok bool) {
+	switch string(text) {
+	case "Infinity", "NaN":
+		return infinity, true
+	case "-Infinity":
+		return minusInfinity, true
+	}
+	whole, fraction, _ := bytes.Cut(text, []byte("."))
+	digits := append(make([]byte, 0, 32), whole...)
+	for ; unit > 1; unit /= 10 {
+		digit := byte('0')
+		if len(fraction) > 0 {
+			digit, fraction = fraction[0], fraction[1:]
+		}
+		digits = append(digits, digit)
+	}
+	n, err := strconv.ParseInt(string(digits), 10, 64) // of what is out of range the nearest
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		return 0, false
+	}
+	return inMicros(n, 1), true
 }
 
 // clockMemory remembers the latest second that was read: rows come in the order

@@ -24,6 +24,7 @@ const (
 	oidVarchar     = 1043
 	oidTimestamp   = 1114
 	oidTimestamptz = 1184
+	oidNumeric     = 1700
 	oidUUID        = 2950
 	oidJSONB       = 3802
 )
@@ -34,7 +35,7 @@ var typeNames = map[uint32]string{
 	oidInt4: "integer", oidText: "text", oidJSON: "json", oidBpchar: "character", oidVarchar: "character varying",
 	oidTimestamp: "timestamp", oidTimestamptz: "timestamptz", oidUUID: "uuid", oidJSONB: "jsonb",
 	18: `"char"`, oidOID: "oid", 142: "xml", 700: "real", 701: "double precision", 1082: "date", 1083: "time",
-	1186: "interval", 1266: "timetz", 1700: "numeric",
+	1186: "interval", 1266: "timetz", oidNumeric: "numeric",
 }
 
 // BuiltinOID is the OID of a type of pg_catalog by its name there, for domains
@@ -44,7 +45,7 @@ func BuiltinOID(name string) uint32 { return builtinOIDs[name] }
 var builtinOIDs = map[string]uint32{
 	"bool": oidBool, "bytea": oidBytea, "name": oidName, "int8": oidInt8, "int2": oidInt2, "int4": oidInt4,
 	"text": oidText, "json": oidJSON, "bpchar": oidBpchar, "varchar": oidVarchar, "timestamp": oidTimestamp,
-	"timestamptz": oidTimestamptz, "uuid": oidUUID, "jsonb": oidJSONB, "oid": oidOID,
+	"timestamptz": oidTimestamptz, "uuid": oidUUID, "jsonb": oidJSONB, "oid": oidOID, "numeric": oidNumeric,
 }
 
 // kind is how a type's values are read.
@@ -325,10 +326,19 @@ func (f *field) boolean(v Value) (value, null bool, fault fault) {
 	return v.Data[0] == 't', false, ""
 }
 
-// instant is the value of a timestamp column, in microseconds since 1970.
+// instant is the value of a column of times, in microseconds since 1970.
 func (f *field) instant(v Value, a *Arena) (micros int64, null bool, fault fault) {
+	micros, null, fault = f.written(v, a)
+	return utc(micros, f.zone), null, fault
+}
+
+// written is the time that a column has, a local one as if its zone were UTC.
+func (f *field) written(v Value, a *Arena) (micros int64, null bool, fault fault) {
 	if null, fault = f.check(v); null || fault != "" {
 		return 0, null, fault
+	}
+	if f.unit != 0 {
+		return f.sinceEpoch(v)
 	}
 	if v.Format == Binary {
 		return fromBinary(v.Data), false, ""
@@ -336,6 +346,21 @@ func (f *field) instant(v Value, a *Arena) (micros int64, null bool, fault fault
 	micros, ok := a.clock.parse(v.Data)
 	if !ok {
 		return 0, false, "is not a timestamp in ISO form: the session needs DateStyle = ISO"
+	}
+	return micros, false, ""
+}
+
+// sinceEpoch is a time that is a number. One that is beyond all times is infinity.
+func (f *field) sinceEpoch(v Value) (micros int64, null bool, fault fault) {
+	if isInteger(f.kind) {
+		if micros, null, fault = f.integer(v); fault == "" {
+			micros = inMicros(micros, f.unit)
+		}
+		return micros, null, fault
+	}
+	micros, ok := parseEpoch(v.Data, f.unit)
+	if !ok {
+		return 0, false, "is not a number"
 	}
 	return micros, false, ""
 }

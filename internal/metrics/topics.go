@@ -66,7 +66,7 @@ func (s *Stream) topicOutcome(class outbox.Class, rows []*outbox.Row, ages *tall
 		micros := now.UnixMicro()
 		for _, r := range rows {
 			if r.CreatedAt != 0 {
-				c.ages[ages.add(float64(micros-r.CreatedAt)/1e6)]++
+				c.ages[ages.add(float64(micros-r.Made())/1e6)]++
 			}
 		}
 	case outbox.Refused:

@@ -53,11 +53,14 @@ type Row struct {
 	// Aged says of a row read by the sweeper that it was last written before the
 	// Horizon of its SweepPart.
 	Aged bool
+	// CreatedOffset is how many minutes a local CreatedAt is ahead of UTC.
+	CreatedOffset int16
 	// Timestamp of the record in milliseconds since 1970, or 0 for the time of producing.
 	Timestamp int64
 	// CreatedAt is the row's own creation time in microseconds since 1970, or 0
 	// where the table has none, or one at the ends of the calendar. With the ID it
-	// tells the row from a later one with the same ID.
+	// tells the row from a later one with the same ID, so a local time is as the column has
+	// it, and does not depend on anybody's rules of zones. See Made.
 	CreatedAt int64
 	// AvailableAt is the time, in microseconds since 1970, before which the row
 	// must not be published, or 0. Never stands for a time that is not known.
@@ -84,6 +87,9 @@ type Row struct {
 // Never is the AvailableAt of a row that is not ours as it was read: its
 // writer sends it, or has yet to say until when it will.
 const Never int64 = math.MaxInt64
+
+// Made is when the row was created, in microseconds since 1970, of one that has a CreatedAt.
+func (r *Row) Made() int64 { return r.CreatedAt - int64(r.CreatedOffset)*60_000_000 }
 
 // Size is the memory a row holds, in bytes, as it counts against the bounds.
 func (r *Row) Size() int {

@@ -152,7 +152,7 @@ type TableFacts struct {
 	States []string
 	// Chosen says how many rows the mapping's conditions leave to others; nil: it has none.
 	Chosen *tablesql.Chosen
-	// Newest is how old the newest time of each column without time zone is, in seconds, if it is UTC.
+	// Newest is how old the newest time is, in seconds, of each column that is a local time, or a number, to the mapping.
 	Newest map[string]int64
 	// Tied says that rows of one key, of a sample, tie in the order columns, and no column that is known tells which came first.
 	Tied bool

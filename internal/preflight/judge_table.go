@@ -107,9 +107,9 @@ var tableChecks = []check{
 	},
 	{
 		name: "times", judge: eachInspected(judgeTimes),
-		looks:  "columns of type `timestamp` without time zone that `created_at` or `timestamp` name: their newest values (a sample) against the database's clock",
-		levels: "WARN: one is ahead of it, so the values are not UTC",
-		why:    "such a time counts as UTC: of local times, ages and due times are wrong by the zone's offset, and Kafka refuses records whose time is far ahead",
+		looks:  "columns of type `timestamp` without time zone, and of numbers (`epoch`), that `created_at` or `timestamp` name: their newest values (a sample) against the database's clock",
+		levels: "WARN: one is off by what looks like a zone, or like another unit",
+		why:    "such a time counts as `time_zone`, UTC by default: of another zone's, ages and due times are wrong by its offset, and Kafka refuses records whose time is far ahead",
 	},
 	{
 		name: "rows", judge: eachInspected(judgeRows),
@@ -463,28 +463,57 @@ func judgeStates(j *judgment, name string, t *TableFacts) {
 	j.otherwise(name, "%s", wordsOf(t))
 }
 
-// ahead is by how much a time may be ahead of the clock, in seconds.
-const ahead = 120
+// What a column's newest time tells, in seconds.
+const (
+	ahead     = 120                  // by how much it may be ahead of the clock
+	halfHour  = 1800                 // zones differ from UTC by so many
+	halfADay  = 12 * 3600            // at most
+	justNow   = 5                    // how old the newest time of a table is that rows come to
+	wrongUnit = 10 * 365 * 24 * 3600 // by how much a number is off that counts in another unit, at least
+)
 
 func judgeTimes(j *judgment, name string, t *TableFacts) {
 	if t.Missing["newest"] != "" {
 		j.unseen(name, t.Missing["newest"])
 		return
 	}
+	m := &t.Table.Mapping
+	zone := "UTC"
+	if m.Zone != nil {
+		zone = m.Zone.String()
+	}
 	var ages []string
 	for _, column := range slices.Sorted(maps.Keys(t.Newest)) {
-		age := t.Newest[column]
-		if age >= -ahead {
-			ages = append(ages, column+": "+span(max(age, 0)))
-			continue
+		age, c := t.Newest[column], t.column(column)
+		number := c != nil && !strings.HasPrefix(c.Type, "timestamp")
+		hints := []string{"time_zone: Europe/Berlin  # the writers' zone, in the table's mapping"}
+		if m.Zone == nil {
+			hints = append(hints, fmt.Sprintf("ALTER TABLE %s ALTER %s TYPE timestamptz USING %[2]s AT TIME ZONE '…';  -- or so; or have them write UTC", quotedTable(t.Table.Table), sql.Identifier(column)))
 		}
-		j.warn(name, fmt.Sprintf("column %q has no time zone and counts as UTC, but its newest time is %s ahead: its writers seem to use local time", column, span(-age)),
-			fmt.Sprintf("ALTER TABLE %s ALTER %s TYPE timestamptz USING %[2]s AT TIME ZONE '…';  -- the writers' zone; or have them write UTC", quotedTable(t.Table.Table), sql.Identifier(column)))
+		switch {
+		case number && (age > wrongUnit || age < -wrongUnit):
+			j.warn(name, fmt.Sprintf("column %q counts in %s by the mapping's epoch, and its newest time would be %s %s: its unit seems to be another one", column, m.Epoch, span(max(age, -age)), agoOrAhead(age)), "epoch: s, ms or us, as its writers count")
+		case number && age < -ahead:
+			j.warn(name, fmt.Sprintf("column %q has a time that is %s ahead: its writers seem not to count from 1970 in UTC", column, span(-age)), "have them write what now() is since 1970 in UTC")
+		case age < -ahead:
+			j.warn(name, fmt.Sprintf("column %q has no time zone and counts as %s, but its newest time is %s ahead: its writers seem to use local time", column, zone, span(-age)), hints...)
+		case !number && m.Zone == nil && age >= halfHour && age <= halfADay+justNow && age%halfHour <= justNow:
+			j.warn(name, fmt.Sprintf("column %q has no time zone and counts as UTC, but its newest time is %s ago: its writers may use local time", column, span(age)), hints...)
+		default:
+			ages = append(ages, column+": "+span(max(age, 0)))
+		}
 	}
 	if len(ages) > 0 {
-		j.otherwise(name, "times without time zone count as UTC; the newest are that old: %s", strings.Join(ages, ", "))
+		j.otherwise(name, "times without time zone count as %s; the newest are that old: %s", zone, strings.Join(ages, ", "))
 	}
 	j.otherwise(name, "no time is without time zone, or no row has one")
+}
+
+func agoOrAhead(age int64) string {
+	if age < 0 {
+		return "ahead"
+	}
+	return "ago"
 }
 
 func judgeLocks(j *judgment, name string, t *TableFacts) {

@@ -420,12 +420,27 @@ func TestJudgments(t *testing.T) {
 			times("9223372036854775807", "CreateTime")(f)
 			f.Tables[0].Newest = map[string]int64{"created_at": -7200}
 		}, []string{"is 1h00m, and the newest row is 2h00m ahead"}},
-		"older after an outage":  {"record-times", Warn, times("86400000", "CreateTime"), []string{"that an outage keeps for longer fails"}},
-		"times of arrival":       {"record-times", Warn, times("86400000", "LogAppendTime"), []string{"LogAppendTime"}},
-		"times that are taken":   {"record-times", OK, times("9223372036854775807", "CreateTime"), nil},
-		"local times":            {"times", Warn, func(f *Facts) { f.Tables[0].Newest = map[string]int64{"created_at": -7200} }, []string{"2h00m ahead", "TYPE timestamptz"}},
+		"older after an outage": {"record-times", Warn, times("86400000", "CreateTime"), []string{"that an outage keeps for longer fails"}},
+		"times of arrival":      {"record-times", Warn, times("86400000", "LogAppendTime"), []string{"LogAppendTime"}},
+		"times that are taken":  {"record-times", OK, times("9223372036854775807", "CreateTime"), nil},
+		"local times":           {"times", Warn, func(f *Facts) { f.Tables[0].Newest = map[string]int64{"created_at": -7200} }, []string{"counts as UTC", "2h00m ahead", "time_zone: ", "TYPE timestamptz"}},
+		"local times, west":     {"times", Warn, func(f *Facts) { f.Tables[0].Newest = map[string]int64{"created_at": 4*3600 + 3} }, []string{"counts as UTC", "4h00m ago", "time_zone: "}},
+		"times of another zone": {"times", Warn, func(f *Facts) {
+			f.Tables[0].Newest, f.Tables[0].Table.Mapping.Zone = map[string]int64{"created_at": -7200}, time.FixedZone("Europe/London", 0)
+		}, []string{"counts as Europe/London", "2h00m ahead", "time_zone: "}},
+		"times of the zone": {"times", OK, func(f *Facts) {
+			f.Tables[0].Newest, f.Tables[0].Table.Mapping.Zone = map[string]int64{"created_at": 3600}, time.FixedZone("Europe/London", 0)
+		}, []string{"count as Europe/London"}},
+		"milliseconds as seconds": {"times", Warn, func(f *Facts) {
+			f.Tables[0].Newest, f.Tables[0].Table.Mapping.Epoch = map[string]int64{"created_at": -9_223_372_036}, time.Second
+			f.Tables[0].column("created_at").Type = "bigint"
+		}, []string{"counts in 1s", "ahead", "epoch: s, ms or us"}},
+		"seconds as milliseconds": {"times", Warn, func(f *Facts) {
+			f.Tables[0].Newest, f.Tables[0].Table.Mapping.Epoch = map[string]int64{"created_at": 1_700_000_000}, time.Millisecond
+			f.Tables[0].column("created_at").Type = "bigint"
+		}, []string{"counts in 1ms", "ago", "epoch: s, ms or us"}},
 		"times without rows":     {"times", OK, func(f *Facts) { f.Tables[0].Newest = map[string]int64{} }, nil},
-		"times that are not due": {"times", OK, func(f *Facts) { f.Tables[0].Newest = map[string]int64{"created_at": 7200} }, []string{"created_at: 2h00m"}},
+		"times that are not due": {"times", OK, func(f *Facts) { f.Tables[0].Newest = map[string]int64{"created_at": 7000} }, []string{"created_at: 1h56m"}},
 		"no WRITE":               {"topic-acl", Fail, topic(func(t *TopicFacts) { t.Operations = 0 }), []string{"--operation Write --topic orders"}},
 		"no READ":                {"topic-acl", Warn, topic(func(t *TopicFacts) { t.Operations = 1 << uint(mayWrite) }), []string{"--operation Read"}},
 		"ops unknown":            {"topic-acl", Skip, topic(func(t *TopicFacts) { t.Operations, t.OperationsKnown = math.MinInt32, false }), nil},

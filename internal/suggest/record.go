@@ -336,7 +336,7 @@ func (p *proposing) times() {
 	}
 	p.order(created, guessed)
 	if created != nil && created.is("timestamp without time zone") {
-		p.note("times without a zone are read as UTC: %s must be UTC", shown(created.Name))
+		p.note("times without a zone are read as UTC; if %s is local time: time_zone: Europe/Berlin, or as it is", shown(created.Name))
 	}
 	if c := p.take(partitionNames, (*Column).integer); c != nil {
 		p.add("partition", c.Name, "").Ask = "is this the partition of the record? If not, remove this key."

@@ -87,14 +87,17 @@ func newArray(oid uint32, n, size int) []byte {
 // microsTo2000 is where PostgreSQL counts from.
 const microsTo2000 = 10_957 * 86_400 * 1_000_000
 
-// createdArray is times of creation as outbox.Row has them; one that is not known
-// is -infinity.
+// createdArray is times of creation as outbox.Row has them, of timestamps as PostgreSQL counts them; one that
+// is not known is -infinity, the least number.
 func createdArray(oid uint32, n int, row func(i int) *outbox.Row) []byte {
-	value := newArray(oid, n, n*8)
+	value, from := newArray(oid, n, n*8), int64(microsTo2000)
+	if oid == oidInt8 {
+		from = 0
+	}
 	for i := range n {
 		at := int64(math.MinInt64)
 		if created := row(i).CreatedAt; created != 0 {
-			at = created - microsTo2000
+			at = created - from
 		}
 		value = binary.BigEndian.AppendUint32(value, 8)
 		value = binary.BigEndian.AppendUint64(value, uint64(at)) // #nosec G115 -- the same bits

@@ -24,8 +24,8 @@ type Backlog struct {
 // Backlog looks at no more than limit rows which are yet to be published.
 func (r *Relation) Backlog(limit int, into *Backlog) Step {
 	age, created := "NULL", "NULL::timestamptz"
-	if r.Table.Mapping.CreatedAt != "" {
-		age, created = ageOf("min(created)")+" / 1000000", Ref(r.Table.Mapping.CreatedAt)+"::timestamptz"
+	if at := r.Table.Mapping.CreatedAt; at != "" {
+		age, created = r.clock(at).age("min(created)")+" / 1000000", Ref(at)
 	}
 	read := func(row [][]byte) error {
 		*into = Backlog{Oldest: -1}
@@ -43,24 +43,25 @@ func scan(value []byte, into *int64) (err error) {
 	return err
 }
 
-// Unzoned are the columns of type timestamp that say when a row was made, or what time its record has.
+// Unzoned are the columns that say when a row was made, or what time its record has, in a way that the mapping may take
+// for another time: local times, and numbers.
 func (r *Relation) Unzoned() (names []string) {
 	m := &r.Table.Mapping
 	for _, name := range []string{m.CreatedAt, m.Timestamp} {
-		if c := r.Column(name); c != nil && c.OID == oidTimestamp && !slices.Contains(names, name) {
+		if c := r.Column(name); c != nil && (c.OID == oidTimestamp || r.clock(name).unit != 0) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// Newest is the age in seconds, by UTC, of the newest time in each of the columns, among the last rows by
+// Newest is the age in seconds of the newest time in each of the columns, among the last rows by
 // the id and the first of the table; less than nothing: it is yet to come. A column
 // whose rows have no time is not found.
 func (r *Relation) Newest(columns []string, found func(column string, age int64)) Step {
 	var ages, sampled []string
 	for _, name := range columns {
-		ages, sampled = append(ages, ageOf("max("+sql.Identifier(name)+")")+" / 1000000"), append(sampled, Ref(name))
+		ages, sampled = append(ages, r.clock(name).age("max("+sql.Identifier(name)+")")+" / 1000000"), append(sampled, Ref(name))
 	}
 	list := "SELECT " + strings.Join(sampled, ", ") + " FROM " + r.Name() + " AS t"
 	last := " ORDER BY " + joined(r.Table.Mapping.ID, ", ", func(name string) string { return Ref(name) + " DESC" }) + " LIMIT 100"

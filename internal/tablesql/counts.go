@@ -34,7 +34,11 @@ func (r *Relation) CountPending(byTime bool, into *PendingCount) Step {
 		ready = counted(due)
 	}
 	if at != "" {
-		oldest = "(SELECT " + r.age() + due + " AND " + Ref(at) + " > '-infinity' ORDER BY " + Ref(at) + " LIMIT 1)"
+		known := " > '-infinity'"
+		if r.clock(at).unit != 0 {
+			known = " IS NOT NULL"
+		}
+		oldest = "(SELECT " + r.age() + due + " AND " + Ref(at) + known + " ORDER BY " + Ref(at) + " LIMIT 1)"
 	}
 	noID := "false"
 	if short := r.shortIDs(); short != "" {

@@ -24,6 +24,9 @@ func (r *Relation) waitsFor() *Column {
 // Waits says that rows may wait for a time, and so need an index that begins with it.
 func (r *Relation) Waits() bool { return r.waitsFor() != nil }
 
+// came is that the first time has come.
+func (r *Relation) came() string { return r.when(r.waitsFor().Name, "<=", "now()") }
+
 // ByTime has due rows read by the indexes that DueIndexed has found.
 func (q *PageQuery) ByTime() { q.byTime = true }
 
@@ -40,8 +43,9 @@ func (q *PageQuery) untimed(columns string) string {
 
 // dueByTime gives rows without a time in order, and then those whose time came first.
 func (q *PageQuery) dueByTime() string {
-	c := q.relation.waitsFor()
-	timed := q.selecting(q.columns.list, Ref(c.Name)+" <= now()") + " ORDER BY " + Ref(c.Name) + limit(q.limit)
+	r := q.relation
+	c := r.waitsFor()
+	timed := q.selecting(q.columns.list, r.came()) + " ORDER BY " + Ref(c.Name) + limit(q.limit)
 	if c.NotNull {
 		return timed
 	}
@@ -63,7 +67,7 @@ func (q *PageQuery) pageByTime() string {
 		}
 	}
 	list, inOrder := strings.Join(columns, ", "), " ORDER BY "+strings.Join(by, ", ")+limit(q.limit)
-	timed := "SELECT * FROM (" + q.selecting(list, Ref(q.relation.waitsFor().Name)+" <= now()") + " OFFSET 0) AS t" + inOrder
+	timed := "SELECT * FROM (" + q.selecting(list, q.relation.came()) + " OFFSET 0) AS t" + inOrder
 	return "SELECT " + q.columns.list + " FROM ((" + q.untimed(list) + ") UNION ALL (" + timed + ")) AS t" + inOrder
 }
 
@@ -75,11 +79,11 @@ func (r *Relation) dueFrom(column string, byTime bool) string {
 	}
 	c := r.waitsFor()
 	part := func(also string) string {
-		return "(SELECT " + column + " FROM " + r.Name() + " AS t WHERE " + condition + " AND " + Ref(c.Name) + also + " ORDER BY " + Ref(c.Name) + ")"
+		return "(SELECT " + column + " FROM " + r.Name() + " AS t WHERE " + condition + " AND " + also + " ORDER BY " + Ref(c.Name) + ")"
 	}
-	parts := part(" <= now()")
+	parts := part(r.came())
 	if !c.NotNull {
-		parts = part(" IS NULL") + " UNION ALL " + parts
+		parts = part(Ref(c.Name)+" IS NULL") + " UNION ALL " + parts
 	}
 	return " FROM (" + parts + ") AS t WHERE true"
 }

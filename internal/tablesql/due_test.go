@@ -18,7 +18,14 @@ import (
 // waiting is a table of which most rows wait for their time.
 func waiting(t *testing.T, due string) (*pgx.Conn, *Relation) {
 	t.Helper()
+	return waitingBy(t, due, "", outbox.Mapping{})
+}
+
+// waitingBy has the times in columns of another type, as a mapping says.
+func waitingBy(t *testing.T, due, alter string, times outbox.Mapping) (*pgx.Conn, *Relation) {
+	t.Helper()
 	l := fixture.Plain()
+	l.Table.Mapping.Zone, l.Table.Mapping.Epoch = times.Zone, times.Epoch
 	l.Table.Mapping.Status.Pending = []string{"PENDING"}
 	l.DDL = strings.Replace(l.DDL, "(status, created_at)", "(due, created_at) WHERE status = 'PENDING'", 1)
 	l.DDL = strings.Replace(l.DDL, "due timestamptz", "due timestamptz"+due, 1)
@@ -29,6 +36,9 @@ func waiting(t *testing.T, due string) (*pgx.Conn, *Relation) {
 		SELECT 'orders', 'k' || i % 100, '2026-01-01'::timestamptz + i * interval '1 s',
 			CASE WHEN i % 1000 = 0 THEN now() - i * interval '1 s' WHEN i % 1000 = 1 AND $1 THEN NULL WHEN i > 20000 THEN now() ELSE now() + i * interval '1 h' END,
 			CASE WHEN i > 20000 AND i % 1000 > 1 THEN 'SENT' ELSE 'PENDING' END FROM generate_series(1, 40000) i`, due == "")
+	if alter != "" {
+		db.Exec(t, "ALTER TABLE plain "+alter)
+	}
 	db.Exec(t, `VACUUM plain`) // an index serves whatever the statistics say
 	conn := db.Conn(t)
 	r, err := Load(t.Context(), conn, l.Table)
@@ -75,28 +85,37 @@ func questions(t *testing.T, r *Relation, byTime bool, found func(row [][]byte) 
 func TestCostOfRowsThatWait(t *testing.T) {
 	for _, due := range []string{"", " NOT NULL"} {
 		conn, r := waiting(t, due)
-		for name, step := range questions(t, r, true, nil) {
-			if due != "" && strings.Contains(name, "page") {
-				continue // in table order, past those that wait
+		costOfRowsThatWait(t, due, conn, r)
+	}
+	conn, r := waitingBy(t, "", "ALTER due TYPE timestamp USING due AT TIME ZONE 'America/New_York'", outbox.Mapping{Zone: location(t, "America/New_York")})
+	costOfRowsThatWait(t, "", conn, r)
+	conn, r = waitingBy(t, "", "ALTER due TYPE bigint USING extract(epoch FROM due) * 1000", outbox.Mapping{Epoch: time.Millisecond})
+	costOfRowsThatWait(t, "", conn, r)
+}
+
+func costOfRowsThatWait(t *testing.T, due string, conn *pgx.Conn, r *Relation) {
+	t.Helper()
+	for name, step := range questions(t, r, true, nil) {
+		if due != "" && strings.Contains(name, "page") {
+			continue // in table order, past those that wait
+		}
+		var plan string
+		step.SQL = "EXPLAIN (ANALYZE, BUFFERS, TIMING off, FORMAT json) " + step.SQL
+		step.Each = func(row [][]byte) error { plan += string(row[0]); return nil }
+		if err := Run(t.Context(), conn, Reading(time.Minute).Step(nil), step); err != nil {
+			t.Fatal(name, err)
+		}
+		var explained []struct {
+			Plan struct {
+				Hit  int `json:"Shared Hit Blocks"`
+				Read int `json:"Shared Read Blocks"`
 			}
-			var plan string
-			step.SQL = "EXPLAIN (ANALYZE, BUFFERS, TIMING off, FORMAT json) " + step.SQL
-			step.Each = func(row [][]byte) error { plan += string(row[0]); return nil }
-			if err := Run(t.Context(), conn, Reading(time.Minute).Step(nil), step); err != nil {
-				t.Fatal(name, err)
-			}
-			var explained []struct {
-				Plan struct {
-					Hit  int `json:"Shared Hit Blocks"`
-					Read int `json:"Shared Read Blocks"`
-				}
-			}
-			if err := json.Unmarshal([]byte(plan), &explained); err != nil {
-				t.Fatal(err)
-			}
-			if n := explained[0].Plan.Hit + explained[0].Plan.Read; n > 150 {
-				t.Errorf("%s%s read %d buffers:\n%s", name, due, n, plan)
-			}
+		}
+		if err := json.Unmarshal([]byte(plan), &explained); err != nil {
+			t.Fatal(err)
+		}
+		if n := explained[0].Plan.Hit + explained[0].Plan.Read; n > 150 {
+			t.Errorf("%s%s read %d buffers:\n%s", name, due, n, plan)
 		}
 	}
 }

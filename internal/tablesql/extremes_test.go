@@ -23,12 +23,36 @@ var ends = []string{
 func TestStatementsTakeEveryTime(t *testing.T) {
 	for _, sqlType := range []string{"timestamptz", "timestamp"} {
 		for _, end := range ends {
-			t.Run(sqlType+" "+end, func(t *testing.T) { everyStatement(t, sqlType, end) })
+			t.Run(sqlType+" "+end, func(t *testing.T) { everyStatement(t, sqlType, end, outbox.Mapping{}) })
+		}
+	}
+	for _, zone := range []string{"Pacific/Kiritimati", "Pacific/Pago_Pago"} {
+		for _, end := range ends {
+			t.Run(zone+" "+end, func(t *testing.T) { everyStatement(t, "timestamp", end, outbox.Mapping{Zone: location(t, zone)}) })
+		}
+	}
+	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {
+		for sqlType, ends := range map[string][]string{
+			"integer": {"-2147483648", "2147483647"}, "bigint": {"-9223372036854775808", "0", "9223372036854775807"},
+			"numeric": {"-Infinity", "-1e100", "0.5", "1e100", "Infinity", "NaN"},
+		} {
+			for _, end := range ends {
+				t.Run(fmt.Sprint(sqlType, unit, end), func(t *testing.T) { everyStatement(t, sqlType, end, outbox.Mapping{Epoch: unit}) })
+			}
 		}
 	}
 }
 
-func everyStatement(t *testing.T, sqlType, end string) {
+func location(t *testing.T, name string) *time.Location {
+	t.Helper()
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return zone
+}
+
+func everyStatement(t *testing.T, sqlType, end string, times outbox.Mapping) {
 	db := harness.Postgres(t)
 	db.Exec(t, fmt.Sprintf(`CREATE TABLE outbox (id bigint PRIMARY KEY, topic text DEFAULT 'x', key text, body text, status text DEFAULT 'PENDING',
 		created %[1]s, due %[1]s, until %[1]s, mine boolean DEFAULT false, sent %[1]s, tries int)`, sqlType))
@@ -43,6 +67,7 @@ func everyStatement(t *testing.T, sqlType, end string) {
 			Column: "status", Pending: []string{"PENDING"}, Sent: "SENT", Failed: "FAILED", Processing: "TAKEN",
 			SentAt: "sent", Attempts: "tries", MaxAttempts: 3,
 		},
+		Zone: times.Zone, Epoch: times.Epoch,
 	}}
 	conn := db.Conn(t)
 	r, err := Load(t.Context(), conn, table)

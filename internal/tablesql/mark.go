@@ -125,11 +125,11 @@ func (r *Relation) sentValues() []assignment {
 	}
 	return []assignment{
 		{state, sql.Literal(s.Sent)},
-		{s.SentAt, "now()"},
+		r.set(s.SentAt, "now()"),
 		r.cleared(s.FailedAt),
 		r.noError(),
 		{s.Resend, "false"},
-		{s.ExpiresAt, fmt.Sprintf("now() + %d * interval '1 microsecond'", s.ExpiresAfter.Microseconds())},
+		r.set(s.ExpiresAt, fmt.Sprintf("now() + %d * interval '1 microsecond'", s.ExpiresAfter.Microseconds())),
 	}
 }
 
@@ -159,7 +159,7 @@ func (r *Relation) raised() []assignment {
 	if s.Version != "" {
 		version = fmt.Sprintf("CASE WHEN coalesce(%s, 0) < %d THEN coalesce(%[1]s, 0) + 1 ELSE 1 END", Ref(s.Version), r.Column(s.Version).greatest())
 	}
-	return []assignment{{s.Version, version}, {s.TouchedAt, "now()"}}
+	return []assignment{{s.Version, version}, r.set(s.TouchedAt, "now()")}
 }
 
 // raisedAttempts is the stored count and one more. It stays at the greatest that
@@ -225,7 +225,7 @@ func (r *Relation) failedValues() []assignment {
 	if s.Failed == "" {
 		state = ""
 	}
-	return []assignment{{state, sql.Literal(s.Failed)}, {s.FailedAt, "now()"}, {s.Resend, "false"}}
+	return []assignment{{state, sql.Literal(s.Failed)}, r.set(s.FailedAt, "now()"), {s.Resend, "false"}}
 }
 
 // Reason is an error's text as the table's last_error column takes it: valid

@@ -188,11 +188,11 @@ func (r *Relation) timed(p *Params, state RowState, operator string, at time.Tim
 	if len(columns) == 0 {
 		return "", r.unfit("has no time of its rows", "map created_at, or filter rows in another way")
 	}
-	moment := joined(columns, ", ", Ref)
-	if len(columns) > 1 { // one is as it is, so that an index serves it
-		moment = "coalesce(" + moment + ")"
+	moment := p.Bind([]byte(at.UTC().Format(time.RFC3339Nano)), "timestamptz")
+	if len(columns) == 1 { // as it is, so that an index serves it
+		return r.when(columns[0], operator, moment), nil
 	}
-	return moment + " " + operator + " " + p.Bind([]byte(at.UTC().Format(time.RFC3339Nano)), "timestamptz"), nil
+	return "coalesce(" + joined(columns, ", ", r.timestamp) + ") " + operator + " " + moment, nil
 }
 
 // Counting counts picked rows up to a limit and one more.
@@ -289,13 +289,14 @@ func (r *Relation) listed(characters int) []string {
 	switch times := m.AvailableAfter; len(times) {
 	case 0:
 	case 1:
-		due = moment(times[0])
+		due = r.moment(times[0])
 	default:
-		due = instant("greatest(" + joined(times, ", ", func(name string) string { return Ref(name) + "::timestamptz" }) + ")")
+		last := "greatest(" + joined(times, ", ", func(name string) string { return "(" + r.timestamp(name) + ")::timestamptz" }) + ")"
+		due = printedTime(last, last)
 	}
 	topic := "left(" + r.topic() + ", " + strconv.Itoa(characters) + ")"
 	return []string{
-		r.state(), r.asText(topic), r.asText(key), moment(m.CreatedAt), due, moment(m.Status.SentAt), moment(m.Status.FailedAt),
+		r.state(), r.asText(topic), r.asText(key), r.moment(m.CreatedAt), due, r.moment(m.Status.SentAt), r.moment(m.Status.FailedAt),
 		r.storedCount() + "::text", r.asText(failure), r.Column(m.Payload.Column).size() + "::text",
 	}
 }
@@ -307,7 +308,7 @@ func (r *Relation) shownKey(characters int) string {
 	case !key.Plain():
 		return "left(" + r.keyText() + ", " + strconv.Itoa(characters) + ")"
 	case key.Encoding == outbox.EncodingRFC3339:
-		return "regexp_replace(" + instant(Ref(key.Column)) + `, '[.]?0+Z$', 'Z')` // as the record has it
+		return "regexp_replace(" + printedTime(Ref(key.Column), Ref(key.Column)) + `, '[.]?0+Z$', 'Z')` // as the record has it
 	}
 	return r.Column(key.Column).prefix(characters)
 }
@@ -335,18 +336,6 @@ func (r *Relation) shownPayload(most int) string {
 	}
 	fits, _ := c.within(most)
 	return r.asText("CASE WHEN " + fits + " THEN " + text + " END")
-}
-
-// moment prints a timestamp column in RFC 3339, and infinity as such.
-func moment(column string) string {
-	if column == "" {
-		return "NULL"
-	}
-	return instant(Ref(column))
-}
-
-func instant(at string) string {
-	return "coalesce(to_char((" + at + `)::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), (` + at + ")::text)"
 }
 
 func (r *Relation) readListed(row [][]byte, parks int) (*Listed, error) {

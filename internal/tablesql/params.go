@@ -129,10 +129,18 @@ func (r *Relation) sameID() string {
 // created is the column that tells a row from a later one with its id, or nil: none
 // is mapped, or we may not read it.
 func (r *Relation) created() *Column {
-	if c := r.Column(r.Table.Mapping.CreatedAt); c != nil && c.Readable && c.is(oidTimestamp, oidTimestamptz) {
+	if c := r.Column(r.Table.Mapping.CreatedAt); c != nil && c.Readable && (c.is(oidTimestamp, oidTimestamptz) || r.clock(c.Name).unit != 0) {
 		return c
 	}
 	return nil
+}
+
+// createdAs is the type by which times of creation are bound: the column's, or of numbers microseconds.
+func (r *Relation) createdAs(c *Column) (oid uint32, sqlType string) {
+	if r.clock(c.Name).unit != 0 {
+		return oidInt8, "bigint"
+	}
+	return c.OID, c.Type
 }
 
 // RowArrays binds what sameRow takes of rows: when they were created where a column
@@ -140,7 +148,8 @@ func (r *Relation) created() *Column {
 // second one, and what it had for the first is garbage.
 func (r *Relation) RowArrays(n int, row func(i int) *outbox.Row) (p Params, err error) {
 	if c := r.created(); c != nil {
-		p.bind(createdArray(c.OID, n, row), binaryFormat, c.Type+"[]")
+		oid, sqlType := r.createdAs(c)
+		p.bind(createdArray(oid, n, row), binaryFormat, sqlType+"[]")
 	}
 	err = r.bindIDs(&p, n, func(i int) string { return row(i).ID })
 	return p, err
@@ -150,7 +159,8 @@ func (r *Relation) RowArrays(n int, row func(i int) *outbox.Row) (p Params, err 
 func (r *Relation) rowList(further ...string) string {
 	arrays := append(r.idTypes(), further...)
 	if c := r.created(); c != nil {
-		arrays = append([]string{"created", c.Type}, arrays...)
+		_, sqlType := r.createdAs(c)
+		arrays = append([]string{"created", sqlType}, arrays...)
 	}
 	return unnested(arrays)
 }
@@ -162,6 +172,9 @@ func (r *Relation) sameRow() string {
 	c := r.created()
 	if c == nil {
 		return r.sameID()
+	}
+	if k := r.clock(c.Name); k.unit != 0 {
+		return r.sameID() + " AND (" + k.epoch(Ref(c.Name)) + " = u.created OR u.created < 0)"
 	}
 	return r.sameID() + " AND (" + Ref(c.Name) + " = u.created OR u.created = '-infinity')"
 }

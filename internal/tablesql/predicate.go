@@ -161,10 +161,10 @@ func (r *Relation) due() string {
 	m := &r.Table.Mapping
 	var terms []string
 	for _, name := range m.AvailableAfter {
-		terms = append(terms, "("+Ref(name)+" IS NULL OR "+Ref(name)+" <= now())")
+		terms = append(terms, "("+Ref(name)+" IS NULL OR "+r.when(name, "<=", "now()")+")")
 	}
 	if w := &m.Writer; w.Column != "" {
-		terms = append(terms, fmt.Sprintf("(%[1]s = false OR (%[1]s = true AND now() > %[2]s))", Ref(w.Column), Ref(w.Until)))
+		terms = append(terms, fmt.Sprintf("(%[1]s = false OR (%[1]s = true AND %[2]s))", Ref(w.Column), r.when(w.Until, "<", "now()")))
 	}
 	return r.orResend(allOf(terms...))
 }
@@ -183,9 +183,12 @@ func (r *Relation) NextDue(found func(time.Time)) []Step {
 		return nil
 	}
 	next := func(column, compare, also string, add int) {
-		ref := Ref(column)
-		where := conjunction(r.ourPending(), ref+" "+compare+" now()", ref+" < 'infinity'", r.butResend(), also)
-		steps = append(steps, Step{Each: read, SQL: fmt.Sprintf("SELECT %s FROM %s AS t WHERE %s ORDER BY %s LIMIT 1", micros(ref, add), r.Name(), where, ref)})
+		ref, clock, finite := Ref(column), r.clock(column), ""
+		if clock.unit == 0 {
+			finite = ref + " < 'infinity'"
+		}
+		where := conjunction(r.ourPending(), clock.when(ref, compare, "now()"), finite, r.butResend(), also)
+		steps = append(steps, Step{Each: read, SQL: fmt.Sprintf("SELECT %s FROM %s AS t WHERE %s ORDER BY %s LIMIT 1", clock.micros(ref, add), r.Name(), where, ref)})
 	}
 	for _, name := range m.AvailableAfter {
 		next(name, ">", "", 0)
@@ -203,7 +206,7 @@ func (r *Relation) scheduled() string {
 	var ways []string
 	for _, name := range m.AvailableAfter {
 		if m.CreatedAt != "" {
-			ways = append(ways, Ref(name)+" > "+Ref(m.CreatedAt))
+			ways = append(ways, r.later(name, m.CreatedAt))
 		}
 	}
 	if m.Writer.Column != "" {
@@ -235,9 +238,8 @@ func (r *Relation) older(p *Params, age time.Duration) string {
 	if m.CreatedAt == "" || age <= 0 {
 		return ""
 	}
-	at := Ref(m.CreatedAt)
 	bound := p.Bind(strconv.AppendInt(nil, age.Microseconds(), 10), "bigint") + " * interval '1 microsecond'"
-	return "(" + at + " <= now() - " + bound + " OR " + at + " > now() + " + bound + " OR " + at + " IS NULL)"
+	return "(" + r.when(m.CreatedAt, "<=", "now() - "+bound) + " OR " + r.when(m.CreatedAt, ">", "now() + "+bound) + " OR " + Ref(m.CreatedAt) + " IS NULL)"
 }
 
 // attempts is the stored count; a NULL counts as none. Who compares it with a budget need not

@@ -100,6 +100,7 @@ const (
 	oidVarchar     = pgtype.VarcharOID
 	oidTimestamp   = pgtype.TimestampOID
 	oidTimestamptz = pgtype.TimestamptzOID
+	oidNumeric     = pgtype.NumericOID
 	oidUUID        = pgtype.UUIDOID
 )
 
@@ -239,6 +240,13 @@ func Describe(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]De
 			found[i].Err = archived[0].Err
 		}
 		archived = archived[1:]
+	}
+	for i, t := range tables {
+		if found[i].Err == nil && t.Mapping.Zone != nil {
+			if found[i].Err, err = found[i].Relation.zoneKnown(ctx, conn); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return found[:len(tables)], nil
 }

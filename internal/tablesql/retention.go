@@ -3,6 +3,7 @@ package tablesql
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/sql"
@@ -37,7 +38,7 @@ func (r *Relation) ExpiredUnsent(age time.Duration, ids []string) (*Removal, err
 		return nil, r.unfit("has a retention of unsent rows, but no column says when a row was created", "map created_at, or take retention_unsent away")
 	}
 	m := &Removal{relation: r}
-	m.still = conjunction("("+r.ourPending()+" OR "+r.ourFailed()+")", r.butResend(), Ref(at)+ago(age))
+	m.still = conjunction("("+r.ourPending()+" OR "+r.ourFailed()+")", r.butResend(), r.when(at, "<", ago(age)))
 	m.where = m.still
 	if among := r.amongIDs(&m.params, ids); among != "" {
 		m.where += " AND NOT (" + among + ")"
@@ -76,7 +77,7 @@ func (m *Removal) Delete(ids []string, each func(row [][]byte) error) (Step, err
 }
 
 func ago(age time.Duration) string {
-	return fmt.Sprintf(" < now() - %d * interval '1 microsecond'", age.Microseconds())
+	return fmt.Sprintf("now() - %d * interval '1 microsecond'", age.Microseconds())
 }
 
 // expired compares the time of sending, and the time of creation, by which
@@ -88,17 +89,17 @@ func (r *Relation) expired(age time.Duration) (string, error) {
 	switch sent := notEmpty(append([]string{m.Status.SentAt}, m.Status.SentBy...)); len(sent) {
 	case 0:
 	case 1:
-		times = append(times, Ref(sent[0]))
+		times = append(times, r.when(sent[0], "<", ago(age)))
 	default:
-		times = append(times, "greatest("+joined(sent, ", ", Ref)+")") // NULLs do not count
+		times = append(times, "greatest("+joined(sent, ", ", r.timestamp)+") < "+ago(age)) // NULLs do not count
 	}
 	if m.CreatedAt != "" {
-		times = append(times, Ref(m.CreatedAt))
+		times = append(times, r.when(m.CreatedAt, "<", ago(age)))
 	}
 	if len(times) == 0 {
 		return "", r.unfit("has a retention, but no column says when a row was sent or created", "map sent_at or created_at, or take retention away")
 	}
-	return joined(times, " AND ", func(at string) string { return at + ago(age) }), nil
+	return strings.Join(times, " AND "), nil
 }
 
 // The leaves of a table that are partitions by a range of one column, with an
@@ -113,8 +114,8 @@ JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relkind = 'r'
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 CROSS JOIN LATERAL regexp_match(pg_get_expr(c.relpartbound, 0), '\) TO \(''([^'']+)''\)$') AS bound
 WHERE p.partrelid = $1::oid AND p.partstrat = 'r' AND p.partnatts = 1 AND p.partattrs[0] = $2::smallint
-    AND bound[1]::timestamptz <= now() - $3::bigint * interval '1 microsecond'
-ORDER BY bound[1]::timestamptz`
+    AND %s
+ORDER BY bound[1]::%s`
 
 // Partition is a leaf of a Relation.
 type Partition struct {
@@ -136,7 +137,12 @@ func (r *Relation) ExpiredPartitions(age time.Duration, found *[]Partition) (Ste
 		strconv.AppendUint(nil, uint64(r.OID), 10), strconv.AppendInt(nil, int64(created.Number), 10),
 		strconv.AppendInt(nil, age.Microseconds(), 10),
 	)
-	return Step{SQL: expiredPartitionsSQL, Args: args, Each: func(row [][]byte) error {
+	k, sqlType := r.clock(created.Name), "timestamptz"
+	if !k.same() {
+		sqlType = created.Type
+	}
+	ended := k.when("bound[1]::"+sqlType, "<=", "now() - $3::bigint * interval '1 microsecond'")
+	return Step{SQL: fmt.Sprintf(expiredPartitionsSQL, ended, sqlType), Args: args, Each: func(row [][]byte) error {
 		*found = append(*found, Partition{relation: r, Schema: string(row[0]), Name: string(row[1])})
 		return nil
 	}}, nil
