@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -45,6 +46,8 @@ type batch struct {
 	// same over all tries.
 	made time.Time
 	sent time.Time // the current try
+	// untimed rows have made as their timestamp, since the topic refused theirs; parallel to rows, nil: none.
+	untimed []bool
 
 	request *exactlyonce.Request // of a transaction: what the batch is sent for
 }
@@ -150,6 +153,33 @@ func (b *batch) judge(r reply, current identity) verdict {
 	// offset comes with them.
 	b.maybe = b.maybe || r.offset >= 0
 	return verdictRetry
+}
+
+// timeOf is the timestamp of a row's record, in milliseconds.
+func (b *batch) timeOf(i int) int64 {
+	if at := b.rows[i].Timestamp; at != 0 && (b.untimed == nil || !b.untimed[i]) {
+		return at
+	}
+	return b.made.UnixMilli()
+}
+
+// retime has the records go out with the time of producing whose own time the topic refused, and whose tables say so.
+// false: there are none, or none any more.
+func (b *batch) retime(r reply) bool {
+	if r.err != nil || r.code != sarama.ErrInvalidTimestamp {
+		return false
+	}
+	another := false
+	for i, row := range b.rows {
+		if row.Timestamp == 0 || !row.Table.Mapping.TimestampNow || b.untimed != nil && b.untimed[i] || len(r.rejected) > 0 && !slices.Contains(r.rejected, i) {
+			continue
+		}
+		if b.untimed == nil {
+			b.untimed = make([]bool, len(b.rows))
+		}
+		b.untimed[i], another = true, true
+	}
+	return another
 }
 
 // rejected: a record is at fault. That counts only when no earlier try is open.

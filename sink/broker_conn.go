@@ -1,7 +1,6 @@
 package sink
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -312,11 +311,10 @@ func (a *arena) clear() {
 // encode makes a record batch of a batch, once more for each try: sarama caches
 // what it encoded in the RecordBatch.
 func (a *arena) encode(b *batch, codec sarama.CompressionCodec) *sarama.RecordBatch {
-	made := b.made.UnixMilli()
-	first := cmp.Or(b.rows[0].Timestamp, made)
+	first := b.timeOf(0)
 	last, start := first, len(a.records)
 	for i, r := range b.rows {
-		at := cmp.Or(r.Timestamp, made)
+		at := b.timeOf(i)
 		last = max(last, at)
 		a.records = append(a.records, sarama.Record{
 			OffsetDelta: int64(i), TimestampDelta: time.Duration(at-first) * time.Millisecond,

@@ -51,6 +51,7 @@
 //	never left us                             retry                  retry
 //	3, 5, 6, 8, 9, 14, 19, 48, 56, 74, rest   retry                  retry
 //	  the same with an offset                 maybe, retry           retry
+//	32 where other times are allowed          send with those        resolve
 //	10, 18, 32, 87; 2 for the third time      split                  resolve
 //	17, 29, 43, 44                            block the topic        retry slowly
 //	31, 35, 42, 53, 58, 76                    retry slowly           retry slowly

@@ -22,6 +22,11 @@ func (m *machine) produced(b *batch, r reply) {
 	if r.leader != "" {
 		q.leader = r.leader
 	}
+	if !b.maybe && b.retime(r) {
+		m.launch(q)
+		m.touch(q)
+		return
+	}
 	switch b.judge(r, m.id) {
 	case verdictAck:
 		m.ack(b, r.offset)
@@ -87,8 +92,12 @@ func (r reply) cause(q *partitionQueue) error {
 	if r.err != nil {
 		return r.err
 	}
+	err := fmt.Errorf("topic %s, partition %d: %w", q.topic.name, q.partition, r.code)
 	if r.message != "" && r.message != r.code.Error() {
-		return fmt.Errorf("topic %s, partition %d: %w: %s", q.topic.name, q.partition, r.code, r.message)
+		err = fmt.Errorf("%w: %s", err, r.message)
 	}
-	return fmt.Errorf("topic %s, partition %d: %w", q.topic.name, q.partition, r.code)
+	if r.code == sarama.ErrInvalidTimestamp {
+		err = fmt.Errorf("%w (the row waits, at no cost, until the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms allow its time, unless timestamp_refused is now)", err)
+	}
+	return err
 }

@@ -309,6 +309,9 @@ func (m *machine) producedOnce(b *batch, r reply) {
 		q.leader = r.leader
 	}
 	class := b.class(r)
+	if b.retime(r) {
+		class = exactlyonce.Again
+	}
 	switch {
 	case r.unsent && !encoding(r.err):
 		m.wait(q, r.cause(q), backoffMax)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -438,6 +439,47 @@ func TestARefusal(t *testing.T) {
 	s.outcome(s.answer(b, reply{}), outbox.Delivered, nil)
 	if len(s.m.failing) > 0 || b.queue.topic.accepted != b.bytes {
 		t.Errorf("failing %v, accepted %d bytes", s.m.failing, b.queue.topic.accepted)
+	}
+}
+
+// Rows whose time the topic refuses go out with the time of producing where their table says so, next to others that keep
+// theirs; others are refused at no cost.
+func TestRefusedTimes(t *testing.T) {
+	s := newStage(t, false)
+	now := *testTable
+	now.Mapping.TimestampNow = true
+	old, kept, waits, none := newRow("t", "a", "v"), newRow("t", "b", "v"), newRow("t", "c", "v"), newRow("t", "d", "v")
+	old.Table, kept.Table = &now, &now
+	old.Timestamp, kept.Timestamp, waits.Timestamp = 1000, 999_999_000, 1001
+	s.m.command(outbox.Command{Publish: []*outbox.Row{old, kept, waits, none}})
+	b := s.sent(s.hear(0, 1, 1))
+	refusal := reply{code: sarama.ErrInvalidTimestamp, offset: -1, rejected: []int{0, 2}}
+	times := func(b *batch) (all []int64) {
+		for i := range b.rows {
+			all = append(all, b.timeOf(i))
+		}
+		return all
+	}
+	again := s.sent(s.answer(b, refusal))
+	made := again.made.UnixMilli()
+	if got := times(again); again != b || !slices.Equal(got, []int64{made, 999_999_000, 1001, made}) {
+		t.Fatalf("times %v, made %d", got, made)
+	}
+	w := s.answer(again, reply{code: sarama.ErrInvalidTimestamp, offset: -1, rejected: []int{2}})
+	b = s.sent(w) // those before it go first
+	if got := times(b); len(got) != 2 || got[0] != 1000 {
+		t.Fatalf("times %v", got)
+	}
+	b = s.sent(s.answer(b, reply{code: sarama.ErrInvalidTimestamp, offset: -1, rejected: []int{0}}))
+	w = s.answer(b, reply{})
+	if len(w.outcomes) != 2 || w.outcomes[0].Class != outbox.Delivered || w.outcomes[1].Class != outbox.Refused || w.outcomes[1].Rows[0] != waits || !w.outcomes[1].Uncharged {
+		t.Fatalf("%+v", w.outcomes)
+	}
+	b = s.sent(w)
+	w = s.answer(b, reply{code: sarama.ErrInvalidTimestamp, offset: -1}) // it got old while it waited
+	s.outcome(w, outbox.Refused, sarama.ErrInvalidTimestamp)
+	if !w.outcomes[0].Uncharged {
+		t.Errorf("%+v", w.outcomes[0])
 	}
 }
 

@@ -81,13 +81,14 @@ type simEntry struct {
 
 // simTry is one try to produce a batch.
 type simTry struct {
-	b    *batch
-	to   string
-	made int // of its topic
-	as   identity
-	seq  int32
-	rows []*outbox.Row
-	fate *fate
+	b       *batch
+	to      string
+	made    int // of its topic
+	as      identity
+	seq     int32
+	rows    []*outbox.Row
+	untimed []bool // of the rows
+	fate    *fate
 }
 
 const (
@@ -344,7 +345,7 @@ var fates = []fate{
 // send takes a try on its way.
 func (w *sim) send(b *batch) {
 	t := w.topic(b.queue.topic.name)
-	try := &simTry{b: b, to: b.queue.leader, made: t.made, as: b.as, seq: b.seq, rows: slices.Clone(b.rows)}
+	try := &simTry{b: b, to: b.queue.leader, made: t.made, as: b.as, seq: b.seq, rows: slices.Clone(b.rows), untimed: slices.Clone(b.untimed)}
 	w.tell("send to %s as %v seq %d, %d rows from %s, try %d", b.queue, try.as, try.seq, len(try.rows), try.rows[0].ID, b.tries)
 	w.checkSend(try)
 	w.tries[b] = try
@@ -431,7 +432,7 @@ func (w *sim) append(try *simTry) reply {
 	case t.write != 0:
 		return no(t.write)
 	}
-	if r := w.refusal(t, try.rows); r.code != 0 {
+	if r := w.refusal(t, try); r.code != 0 {
 		return r
 	}
 	if w.plan.once {
@@ -512,10 +513,13 @@ func (l *simLog) producer(pid int64) (known bool, epoch int16, next int32, last 
 var simMessages = []string{"not to my taste", "", sarama.ErrInvalidRecord.Error()}
 
 // refusal is a broker's answer to records that it does not take.
-func (w *sim) refusal(t *simTopic, rows []*outbox.Row) reply {
-	r, size := reply{offset: -1}, batchOverhead
+func (w *sim) refusal(t *simTopic, try *simTry) reply {
+	r, size, rows := reply{offset: -1}, batchOverhead, try.rows
 	for i, row := range rows {
 		size += recordSize(row)
+		if try.untimed != nil && try.untimed[i] {
+			continue
+		}
 		if code := w.flawOf(row); code != 0 && (r.code == 0 || r.code == code) {
 			r.code = code
 			if w.plan.named && code == sarama.ErrInvalidRecord {

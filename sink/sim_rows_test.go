@@ -70,7 +70,7 @@ const (
 // simTables have errors of topics that are the row's own.
 var simTables = []*outbox.Table{
 	{Schema: "public", Name: "outbox"},
-	{Schema: "public", Name: "forbidden", Mapping: outbox.Mapping{FailOn: []outbox.TopicError{outbox.TopicUnauthorized}}},
+	{Schema: "public", Name: "forbidden", Mapping: outbox.Mapping{TimestampNow: true, FailOn: []outbox.TopicError{outbox.TopicUnauthorized}}},
 	{Schema: "public", Name: "all", Mapping: outbox.Mapping{FailOn: []outbox.TopicError{outbox.TopicMissing, outbox.TopicInvalid, outbox.TopicUnauthorized}}},
 }
 
@@ -128,6 +128,9 @@ func (w *sim) addRow(l *simLine, flawed int) {
 	}
 	if w.IntN(1000) < flawed {
 		r.flaw = []sarama.KError{sarama.ErrInvalidRecord, sarama.ErrInvalidRecord, sarama.ErrInvalidTimestamp, sarama.ErrInvalidMessage, errEncode}[w.IntN(5)]
+		if r.flaw == sarama.ErrInvalidTimestamp && r.row.Table.Mapping.TimestampNow {
+			r.row.Timestamp = 1
+		}
 		if w.plan.once && w.oneIn(6) {
 			r.flaw, r.row.ID = errName, id+strings.Repeat(" ", longestID)
 		}
@@ -385,6 +388,8 @@ func (w *sim) refused(r *simRow, o *outbox.Outcome) {
 		w.excused(t, o.Err)
 	case r.flaw == errEncode && encoding(o.Err), tooLarge && least > t.least:
 		charged, again = true, false
+	case r.row.Timestamp != 0 && errors.Is(o.Err, sarama.ErrInvalidTimestamp):
+		w.fail("row %s has a time that another could have replaced", r.row.ID)
 	case r.flaw == errName && errors.Is(o.Err, errLongID), r.flaw != 0 && errors.Is(o.Err, r.flaw):
 		again = false
 		if text := o.Err.Error(); strings.HasSuffix(text, ": ") || strings.Count(text, r.flaw.Error()) > 1 {
@@ -395,7 +400,7 @@ func (w *sim) refused(r *simRow, o *outbox.Outcome) {
 	default:
 		w.fail("row %s is charged for nothing: %v", r.row.ID, o.Err)
 	}
-	if o.Uncharged != (!charged && len(r.line.table.Mapping.FailOn) > 0) {
+	if passing := len(r.line.table.Mapping.FailOn) > 0 || errors.Is(o.Err, sarama.ErrInvalidTimestamp); o.Uncharged != (!charged && passing) {
 		w.fail("row %s is refused, uncharged %v: %v", r.row.ID, o.Uncharged, o.Err)
 	}
 	r.until = w.now.Add(100 * time.Millisecond << min(r.tries, 5)) // a key waits for its release

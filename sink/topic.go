@@ -97,9 +97,13 @@ func topicErrorOf(err error) (kind outbox.TopicError, name string) {
 	return "", ""
 }
 
-// passes says whether a row's own error is one that its table takes for passing:
-// where FailOn is given, all but those, and a record that is too large.
+// passes says whether a row's own error is a passing one. A time that the topic does not take is none of the row's
+// making: an outage may have made it so old. Where its table's FailOn is given, all but those pass, and a record that is
+// too large.
 func passes(r *outbox.Row, err error) bool {
+	if errors.Is(err, sarama.ErrInvalidTimestamp) {
+		return true
+	}
 	tooLarge := errors.Is(err, sarama.ErrMessageSizeTooLarge) || errors.Is(err, sarama.ErrMessageSetSizeTooLarge) || encoding(err)
 	return len(r.Table.Mapping.FailOn) > 0 && !tooLarge
 }

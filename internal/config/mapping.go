@@ -34,9 +34,11 @@ type MappingSpec struct {
 	// fnv1a: as sarama's default. A change moves keys to other partitions.
 	Partitioner string `yaml:"partitioner" default:"murmur2" enum:"murmur2,crc32,fnv1a"`
 	// Timestamp is a timestamp column with the record's time. Left out: the time of producing.
-	// Kafka may refuse times that are far from now: see the topic's
-	// message.timestamp.before.max.ms and message.timestamp.after.max.ms.
 	Timestamp string `yaml:"timestamp"`
+	// TimestampRefused says what becomes of a row whose time is further from now than its topic takes
+	// (message.timestamp.before.max.ms, message.timestamp.after.max.ms). wait keeps it and its key waiting until the topic takes it, at no cost in attempts; now
+	// gives its record the time of producing.
+	TimestampRefused string `yaml:"timestamp_refused" default:"wait" enum:"wait,now"`
 	// TimeZone is that of timestamp columns without time zone, such as Europe/Berlin, wherever one is read or
 	// written as a time. Of an hour that the clocks show twice it is the second one; a time that they skip
 	// is as if they had not been changed (02:30 becomes 03:30).

@@ -114,6 +114,7 @@ func (r *resolver) mapping(cfg *Config) outbox.Mapping {
 		Partition:      r.column("partition", s.Partition),
 		Partitioner:    outbox.Partitioner(s.Partitioner),
 		Timestamp:      r.column("timestamp", s.Timestamp),
+		TimestampNow:   s.TimestampRefused == "now",
 		CreatedAt:      r.column("created_at", s.CreatedAt),
 		AvailableAfter: r.columns("available_after", s.AvailableAfter),
 		Zone:           r.zone(),
@@ -671,6 +672,9 @@ func (r *resolver) budget(s *StatusSpec, m *outbox.Mapping) {
 }
 
 func (r *resolver) times(m *outbox.Mapping) {
+	if m.TimestampNow && m.Timestamp == "" {
+		r.complain("timestamp_refused", "is about timestamp, which is not given", "write timestamp: COLUMN, or remove it")
+	}
 	if m.Retention > 0 && m.Published == outbox.PublishedStatus && m.Status.SentAt == "" && len(m.Status.SentBy) == 0 {
 		r.complain("retention", fmt.Sprintf("%s, but no column says when a row was sent", m.Retention), "write status: {sent_at: COLUMN}, or retention: 0s")
 	}

@@ -40,6 +40,8 @@ type Mapping struct {
 	Partitioner Partitioner
 	// Timestamp is a timestamp column with the record's time, or empty.
 	Timestamp string
+	// TimestampNow has a record go out with the time of producing whose Timestamp its topic does not take. Otherwise the row waits.
+	TimestampNow bool
 	// CreatedAt is a timestamp column used to measure latency and age, or empty.
 	CreatedAt string
 	// AvailableAfter are timestamp columns: before each of them a row is not due.

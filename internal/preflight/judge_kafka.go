@@ -45,7 +45,7 @@ var kafkaChecks = []check{
 		name: "record-times", judge: eachTopic(judgeRecordTimes),
 		looks:  "`message.timestamp.type`, `.before.max.ms` and `.after.max.ms` of topics of tables with `timestamp`, against their rows",
 		levels: "FAIL: the oldest row that waits is older than the topic takes, or the newest further ahead. WARN: a row that an outage keeps for a week will be, or the topic sets its own times",
-		why:    "the broker refuses a record whose time is out of bounds each time, and its row fails when its tries are used up",
+		why:    "the broker refuses a record whose time is out of bounds each time, so its row waits (`timestamp_refused`)",
 	},
 	{
 		name: "compaction", judge: eachTopic(judgeCompaction),
@@ -277,16 +277,22 @@ func judgeMessageSize(j *judgment, subject string, c *ClusterFacts, t *TopicFact
 	}
 }
 
+// recordTimeNow is the other way out for a topic's bounds.
+const recordTimeNow = "timestamp_refused: now  # in the table's mapping: such a record has the time of producing"
+
 func judgeRecordTimes(j *judgment, subject string, c *ClusterFacts, t *TopicFacts) {
 	const longOutage = 7 * 86_400 // seconds
-	oldest, newest, mapped := int64(-1), int64(0), false
+	oldest, newest, mapped, waits := int64(-1), int64(0), false, false
 	for i := range j.Tables {
 		table := &j.Tables[i]
 		m := &table.Table.Mapping
 		if m.Timestamp == "" || !leadsTo(table, c.Name, t.Name) {
 			continue
 		}
-		mapped = true
+		if mapped = true; m.TimestampNow {
+			continue
+		}
+		waits = true
 		if table.Backlog != nil && m.CreatedAt == m.Timestamp {
 			oldest = max(oldest, table.Backlog.Oldest)
 		}
@@ -301,11 +307,11 @@ func judgeRecordTimes(j *judgment, subject string, c *ClusterFacts, t *TopicFact
 	case kind == "LogAppendTime":
 		j.warn(subject, "message.timestamp.type is LogAppendTime, so records have the time of their arrival, not that of the column that timestamp names", c.configs(t, "message.timestamp.type=CreateTime"))
 	case before > 0 && oldest > before:
-		j.fail(subject, fmt.Sprintf("message.timestamp.before.max.ms is %s, and the oldest row that waits is %s old", span(before), span(oldest)), c.configs(t, "message.timestamp.before.max.ms=9223372036854775807"))
+		j.fail(subject, fmt.Sprintf("message.timestamp.before.max.ms is %s, and the oldest row that waits is %s old", span(before), span(oldest)), c.configs(t, "message.timestamp.before.max.ms=9223372036854775807"), recordTimeNow)
 	case after > 0 && -newest > after:
 		j.fail(subject, fmt.Sprintf("message.timestamp.after.max.ms is %s, and the newest row is %s ahead", span(after), span(-newest)), "see the check times", c.configs(t, "message.timestamp.after.max.ms=9223372036854775807"))
-	case before > 0 && before < longOutage:
-		j.warn(subject, fmt.Sprintf("message.timestamp.before.max.ms is %s: a row that an outage keeps for longer fails", span(before)), c.configs(t, "message.timestamp.before.max.ms=9223372036854775807"))
+	case waits && before > 0 && before < longOutage:
+		j.warn(subject, fmt.Sprintf("message.timestamp.before.max.ms is %s: a row that an outage keeps for longer waits until somebody raises it", span(before)), c.configs(t, "message.timestamp.before.max.ms=9223372036854775807"), recordTimeNow)
 	default:
 		j.ok(subject, "records keep the time of their row")
 	}

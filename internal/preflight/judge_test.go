@@ -420,7 +420,11 @@ func TestJudgments(t *testing.T) {
 			times("9223372036854775807", "CreateTime")(f)
 			f.Tables[0].Newest = map[string]int64{"created_at": -7200}
 		}, []string{"is 1h00m, and the newest row is 2h00m ahead"}},
-		"older after an outage": {"record-times", Warn, times("86400000", "CreateTime"), []string{"that an outage keeps for longer fails"}},
+		"older, but with another time": {"record-times", OK, func(f *Facts) {
+			times("86400000", "CreateTime")(f)
+			f.Tables[0].Backlog.Oldest, f.Tables[0].Table.Mapping.TimestampNow = 90_000, true
+		}, nil},
+		"older after an outage": {"record-times", Warn, times("86400000", "CreateTime"), []string{"that an outage keeps for longer waits", "timestamp_refused: now"}},
 		"times of arrival":      {"record-times", Warn, times("86400000", "LogAppendTime"), []string{"LogAppendTime"}},
 		"times that are taken":  {"record-times", OK, times("9223372036854775807", "CreateTime"), nil},
 		"local times":           {"times", Warn, func(f *Facts) { f.Tables[0].Newest = map[string]int64{"created_at": -7200} }, []string{"counts as UTC", "2h00m ahead", "time_zone: ", "TYPE timestamptz"}},
