@@ -94,8 +94,8 @@ func Identify(s *State, cfg *Config) Identity {
 func (s *State) relations() map[string]uint32 {
 	relations := map[string]uint32{}
 	for i := range s.Tables {
-		if t := &s.Tables[i]; t.Unlogged {
-			relations[t.Table.String()] = 0 // as if there were none: nothing of it is in the WAL
+		if t := &s.Tables[i]; t.Unlogged || t.Children != "" {
+			relations[t.Table.String()] = 0 // as if there were none: nothing, or not all, of it is in the WAL
 		} else {
 			relations[t.Table.String()] = t.OID
 		}

@@ -118,7 +118,7 @@ func Replaced(before, after map[string]uint32) string {
 		switch {
 		case !configured || was == 0 || was == now:
 		case now == 0:
-			return fmt.Sprintf("table %s is gone from the WAL: relation %d was renamed, moved, dropped or set to UNLOGGED", name, was)
+			return fmt.Sprintf("table %s is gone from the WAL: relation %d was renamed, moved, dropped or set to UNLOGGED, or another table inherits from it", name, was)
 		default:
 			return fmt.Sprintf("table %s is another table than before: relation %d, before %d (swapped by rename, or created again)", name, now, was)
 		}

@@ -1,7 +1,7 @@
 -- What a leader looks at every few seconds. How much WAL slot $1 holds back, how
 -- much room is left, and, where it is lost, by which limit. What publicationMark is made of, of publication $2: a table that is
 -- excluded from all tables (EXCEPT, from 19 on) has a '!'. Which relation
--- each of some tables' names stands for now, 0 for none and for an unlogged one: a swap by rename, a new schema of
+-- each of some tables' names stands for now, 0 for none, an unlogged one and one that others inherit from: a swap by rename, a new schema of
 -- the same name and a table that was created again change it. $3 are the tables, a JSON
 -- array of [schema, name].
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text,
@@ -9,7 +9,7 @@ SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_curre
     coalesce(s.wal_status, ''), coalesce(s.safe_wal_size, -1)::text, coalesce(s.active, false)::text,
     coalesce(p.oid::text, ''), coalesce(p.xmin::text, ''),
     coalesce((SELECT string_agg(CASE WHEN to_jsonb(r)->>'prexcept' = 'true' THEN '!' ELSE '' END || r.oid || '=' || r.prrelid, ' ' ORDER BY r.oid) FROM pg_publication_rel r WHERE r.prpubid = p.oid), ''),
-    coalesce((SELECT string_agg(CASE WHEN c.relpersistence = 'p' THEN c.oid ELSE 0 END::text, ' ' ORDER BY w.place)
+    coalesce((SELECT string_agg(CASE WHEN c.relpersistence = 'p' AND NOT (c.relkind = 'r' AND c.relhassubclass AND EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid)) THEN c.oid ELSE 0 END::text, ' ' ORDER BY w.place)
         FROM jsonb_array_elements($3::jsonb) WITH ORDINALITY w(t, place)
         LEFT JOIN pg_namespace n ON n.nspname = w.t->>0
         LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.t->>1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f')), ''),

@@ -528,13 +528,39 @@ func TestATableIsAwayForAWhile(t *testing.T) {
 	}
 }
 
+// Another table inherits from the outbox while it is streamed: its rows are swept with the outbox's, and the log names
+// it. When it does so no more, the table is streamed again.
+func TestATableIsInheritedFrom(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{})
+	p := w.run().streaming()
+	w.puts("outbox", "1")
+	w.settled(30 * time.Second)
+	w.db.Exec(t, `CREATE TABLE child () INHERITS (outbox)`)
+	w.db.Exec(t, `INSERT INTO child (id, topic, key, payload) VALUES (2, '`+w.topic+`', 'k', '2')`)
+	p.Await(15*time.Second, "or another table inherits from it")
+	p.Await(15*time.Second, "inherit from public.outbox (public.child)")
+	w.settled(60 * time.Second)
+	w.puts("outbox", "3")
+	w.settled(60 * time.Second)
+	w.db.Exec(t, `ALTER TABLE child NO INHERIT outbox`)
+	p.Await(60*time.Second, "handed back to the stream")
+	w.puts("outbox", "4")
+	w.settled(30 * time.Second)
+	p.stop()
+	if got := w.values(); got != "1 2 3 4" {
+		t.Errorf("published: %s", got)
+	}
+}
+
 // A table that keeps no state leaves the WAL of a publication for all tables, and comes back
 // before anybody looks: the stream stops until a person has looked.
 func TestATableWithoutStateLeavesAllTables(t *testing.T) {
 	t.Parallel() // it mostly waits
 	for name, c := range map[string]struct{ leaves, comes string }{
-		"unlogged": {`ALTER TABLE events SET UNLOGGED`, `ALTER TABLE events SET LOGGED`},
-		"excluded": {`ALTER PUBLICATION %s SET ALL TABLES EXCEPT (TABLE events)`, `ALTER PUBLICATION %s SET ALL TABLES`},
+		"unlogged":  {`ALTER TABLE events SET UNLOGGED`, `ALTER TABLE events SET LOGGED`},
+		"inherited": {`CREATE TABLE child () INHERITS (events)`, `DROP TABLE child`},
+		"excluded":  {`ALTER PUBLICATION %s SET ALL TABLES EXCEPT (TABLE events)`, `ALTER PUBLICATION %s SET ALL TABLES`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "excluded" {
