@@ -24,6 +24,7 @@ func (c *Core) drop(h uint32) {
 		e.hb.outstanding--
 	}
 	c.answered(e)
+	c.answeredOutage(e)
 	c.markAnswered(e)
 	c.rows.remove(h)
 }
