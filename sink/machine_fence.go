@@ -152,7 +152,7 @@ const passedOn = 1000
 // leave says what the next leader inherits: what is fenced, and what was inherited and not sent to. The
 // machine must be given nothing more.
 func (m *machine) leave() *outbox.Fences {
-	if m.tx == nil && m.id == nobody {
+	if m.tx == nil && m.fencing && m.id == nobody {
 		return m.cfg.before // if the coordinator has given an epoch all the same, the next one is not theirs
 	}
 	if m.tx != nil || !m.fencing {

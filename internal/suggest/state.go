@@ -152,9 +152,9 @@ func (p *proposing) statusColumn(c *Column, sentAt *Column) (failed bool) {
 		}
 	}
 	p.complete(c, &v, sentAt)
-	pending := make([]any, len(v.pending))
-	for i, value := range v.pending {
-		pending[i] = value
+	var pending []any
+	for _, value := range v.pending {
+		pending = append(pending, value)
 	}
 	if len(v.unknown) > 0 {
 		pending = append(pending, question("are rows with "+shown(c.Name)+" "+allShown(v.unknown[:min(len(v.unknown), 5)], " or ")+" to be published? Write those that are; the others are left alone"))

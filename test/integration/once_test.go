@@ -513,8 +513,10 @@ func TestExactlyOnceNamesAMissingEnd(t *testing.T) {
 	} {
 		keep := "-1"
 		k.Admin(t, func(a sarama.ClusterAdmin) error {
-			return a.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: -1, ReplicationFactor: -1, ReplicaAssignment: on,
-				ConfigEntries: map[string]*string{"retention.ms": &keep, "retention.bytes": &keep}}, false)
+			return a.CreateTopic(topic, &sarama.TopicDetail{
+				NumPartitions: -1, ReplicationFactor: -1, ReplicaAssignment: on,
+				ConfigEntries: map[string]*string{"retention.ms": &keep, "retention.bytes": &keep},
+			}, false)
 		})
 	}
 	w.exactlyOnce()

@@ -112,7 +112,7 @@ func timesThatTheTopicRefuses(t *testing.T, delivery, refused string) {
 		w.becomes(w.insertNow(w.topic, "other", 1, 10)[0], history.Sent, 30*time.Second)
 		w.kafka.ConfigureTopic(t, w.topic, map[string]string{bound: "86400000"})
 	}
-	bad = append(bad, swept, old("late"))
+	old("late")
 	w.settled(60 * time.Second)
 	p.stop()
 	w.judge(history.Rules{})

@@ -66,7 +66,8 @@ func (f *forger) replies(server io.Reader, client net.Conn) {
 		if _, err := io.ReadFull(server, head); err != nil {
 			return
 		}
-		message := append(head, make([]byte, binary.BigEndian.Uint32(head[1:])-4)...)
+		message := make([]byte, 1+binary.BigEndian.Uint32(head[1:]))
+		copy(message, head)
 		if _, err := io.ReadFull(server, message[5:]); err != nil {
 			return
 		}
