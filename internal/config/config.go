@@ -168,9 +168,8 @@ type Stream struct {
 	// Mode shadow reads, maps and counts rows, but publishes and marks nothing, next to the
 	// application's own relay. A later start with stream publishes what that relay left.
 	Mode string `yaml:"mode" default:"stream" enum:"stream,shadow"`
-	// Delivery exactly_once is experimental (docs/exactly-once.md): rows are published in
-	// Kafka transactions, and consumers with isolation.level=read_committed see each of them
-	// once. It takes fencing: required, and no other relay on the tables; these may keep no
+	// Delivery exactly_once publishes rows in Kafka transactions (docs/exactly-once.md):
+	// consumers with isolation.level=read_committed see each of them once. It takes fencing: required, and no other relay on the tables; these may keep no
 	// state (published: none).
 	Delivery string `yaml:"delivery" default:"at_least_once" enum:"at_least_once,exactly_once"`
 	// Transaction bounds a transaction of delivery: exactly_once. It takes the rows that wait

@@ -16,12 +16,6 @@ import (
 // onceChecks are of streams with delivery: exactly_once. Of others they say nothing.
 var onceChecks = []check{
 	{
-		name: "delivery", judge: judgeDelivery,
-		looks:  "whether the stream has `delivery: exactly_once`, which is experimental",
-		levels: "WARN: it has",
-		why:    "the mode is new: it is checked by simulations and by faults on real servers, and nobody has used it for long",
-	},
-	{
 		name: "tally", once: true, needs: []string{"role"}, judge: judgeTally,
 		looks:  "with `delivery: exactly_once`: the tables in schema `outbox_cdc` that say which published rows are marked, and the role's privileges on them",
 		levels: "FAIL: they are missing, or not writable",
@@ -47,12 +41,6 @@ var onceChecks = []check{
 		levels: "FAIL: older brokers, a shorter limit than `transaction.timeout`, or fencing that is not required. WARN: a limit below eleven minutes; one replica of the transaction log, or one that suffices",
 		why:    "brokers of Kafka 4.3 and 4.4 can lose the end of a transaction, which is brought about in one with a timeout of up to eleven minutes; older brokers can be left with a transaction that nobody ends, behind which consumers see nothing; with a short limit they refuse to begin one",
 	},
-}
-
-func judgeDelivery(j *judgment) {
-	if j.Stream.Once != nil {
-		j.warn("delivery", "exactly_once is experimental", "delivery: at_least_once, and consumers that drop duplicates (docs/consumers.md); or keep it, with such consumers")
-	}
 }
 
 func judgeTally(j *judgment) {

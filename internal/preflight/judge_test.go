@@ -484,7 +484,7 @@ func TestNothingSeen(t *testing.T) {
 		Table: Session{User: "cdc", Err: errors.New("refused")}, Streaming: Session{User: "s", Err: errors.New("refused")},
 	}
 	for _, f := range Judge(nothing) {
-		if f.Check == "transport" || f.Check == "delivery" {
+		if f.Check == "transport" {
 			continue // by the configuration alone
 		}
 		if f.Level != Skip && f.Check != "connection" || !f.Unseen {
