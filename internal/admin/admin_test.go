@@ -69,7 +69,8 @@ func TestReadyIsWhoCouldDoItsWork(t *testing.T) {
 		"not begun":                           {"starting", "", nil, "It is connecting to the database."},
 		"a standby":                           {"standby", "", nil, ""},
 		"a leader":                            {"stream", "", nil, ""},
-		"leading, not streaming":              {"sweep", "", func(s *status.Stream) { s.Deaf = true }, "The replication connection is not streaming yet."},
+		"leading, not streaming":              {"stream", "", func(s *status.Stream) { s.Deaf = true }, "The replication connection is not streaming yet."},
+		"swept, not streaming":                {"sweep", "", func(s *status.Stream) { s.Deaf = true }, ""},
 		"silent":                              {"stream", "", func(s *status.Stream) { s.Silence = 11 * time.Second }, "Nothing was heard on the replication connection for 11 s."},
 		"failing":                             {"starting", "", func(s *status.Stream) { s.Error = "wal_level is replica" }, "It does not work: wal_level is replica"},
 		"Kafka is away": {
