@@ -332,7 +332,7 @@ func (p *proposing) times() {
 		p.add("available_after", due, "rows wait until each of these has passed")
 	}
 	if c := p.take(dueNames, (*Column).epoch); c != nil && p.stateful && len(due) == 0 {
-		p.ask("available_after", "may rows be published before %s? It is %s, and only a timestamp can be waited for. If so, remove this key; else add such a column.", shown(c.Name), c.Type)
+		p.ask("available_after", "may rows be published before %s? If so, remove this key; else write [%s], and since it is %s, epoch: s, ms or us, too.", shown(c.Name), c.Name, c.Type)
 	}
 	p.order(created, guessed)
 	if created != nil && created.is("timestamp without time zone") {

@@ -109,7 +109,7 @@ func (p *proposing) stateless() {
 		}
 	}
 	if c := p.f.find(func(c *Column) bool { return sentRank(fold(c.Name)) >= 0 && !c.time() && c.epoch() }); c != nil {
-		ask += " " + shown(c.Name) + " is " + c.Type + ", and only a timestamp can be written: add one."
+		ask += " Or is " + shown(c.Name) + " such a column? It is " + c.Type + ", so write epoch: s, ms or us, too."
 	}
 	p.add("published", "none", "").Ask = ask
 }
