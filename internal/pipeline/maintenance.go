@@ -172,6 +172,7 @@ func (m *maintenance) notePassedOver(ctx context.Context, before *outbox.Identit
 	if !m.stateless {
 		return nil
 	}
+	m.wal.passedOver.Store(true)
 	damaged := *before
 	damaged.Publication += replication.PassedOver
 	return m.store.Identify(ctx, damaged)

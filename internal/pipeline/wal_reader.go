@@ -212,6 +212,7 @@ func (w *walReader) tryLeading(ctx context.Context, ours sessions) (*replication
 		return nil, err
 	}
 	w.remembered = w.learned.remembers(lead.Known)
+	w.passedOver.Store(false)
 	w.metrics.Leading(lead.Epoch)
 	w.tracker.leads(w.cfg.Name, lead.Epoch)
 	return conn, nil
@@ -413,6 +414,9 @@ func (w *walReader) stop(ctx context.Context) error {
 		return nil //nolint:nilerr // as above
 	}
 	w.remembered.Stopped = w.conn.Confirmed()
+	if w.passedOver.Load() {
+		w.remembered.Publication += replication.PassedOver
+	}
 	if err := w.store.Identify(ctx, w.remembered); err != nil {
 		w.log.Warn().Err(err).Msg("could not note the position of the clean stop")
 	} else if w.clean && w.stateless {
