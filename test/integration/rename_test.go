@@ -21,7 +21,7 @@ func TestARenamedTableIsToldOnce(t *testing.T) {
 	p.Await(30*time.Second, "the table was renamed", "public.outbox_old")
 	p.Await(30*time.Second, "could not count the pending rows") // at debug: its park says so
 	said := loud(p.Said()[before:])
-	if n := len(said); n > 5 {
+	if n := len(said); n > 6 { // five, and one where a statement meets it before the watch
 		t.Errorf("%d lines about one cause:\n%s", n, strings.Join(said, "\n"))
 	}
 	for _, line := range said {
