@@ -5,7 +5,8 @@ import "github.com/outbox-cdc/outbox-cdc/internal/outbox"
 // Checked answers Check, every row of it, read in one snapshot.
 func (c *Core) Checked(answers []outbox.Checked) {
 	c.checking = false
-	for g := range c.gates() {
+	g := c.gate
+	if g != nil {
 		g.asked = nil
 	}
 	for _, s := range c.headStart.queues {
@@ -23,11 +24,6 @@ func (c *Core) Checked(answers []outbox.Checked) {
 			c.renew(h, &a)
 			c.checked(&c.headStart.of(a.Row.Table).keyQueue, h, a.State)
 		default:
-			g := c.gate
-			if e.outage != nil {
-				g = e.outage
-				c.renew(h, &a)
-			}
 			c.checked(&g.keyQueue, h, a.State)
 		}
 	}
@@ -38,7 +34,7 @@ func (c *Core) Checked(answers []outbox.Checked) {
 func (c *Core) CheckRefused(t *outbox.Table, err error) {
 	c.checking = false
 	c.parkRefused(t, err)
-	for g := range c.gates() {
+	if g := c.gate; g != nil {
 		g.queue, g.asked = append(g.asked, g.queue...), nil
 	}
 	for _, s := range c.headStart.queues {
@@ -120,6 +116,6 @@ func (c *Core) checked(q *keyQueue, h uint32, a outbox.CheckState) {
 	case a == outbox.CheckTaken, q.waits(row):
 		q.wait(h, outbox.KeyScope(row), c.now.Add(takenWait))
 	default:
-		c.letGo(h)
+		c.publish(h)
 	}
 }

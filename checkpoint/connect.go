@@ -55,7 +55,7 @@ type Uncovered struct {
 func (c *Core) Connect(conn Connected) {
 	c.connected, c.streaming = true, conn.Streaming
 	c.parks.changes++ // they are shown again
-	c.headStart.seen, c.headStart.horizons, c.outages.inserted = nil, nil, 0
+	c.headStart.seen, c.headStart.horizons = nil, nil
 	c.Inserted(conn.Insert)
 	c.headStart.sight(&conn.Snapshot, c.now)
 	c.txs.begin(&conn.Snapshot)
@@ -63,7 +63,7 @@ func (c *Core) Connect(conn Connected) {
 	c.readParks(conn.Parks)
 	c.Left(conn.Left)
 	for _, name := range conn.Unrecovered {
-		c.outages.down[name] = c.now
+		c.down[name] = c.now
 		c.park(outbox.ClusterScope(name), outbox.CauseCluster, unrecovered, time.Time{})
 	}
 	c.tables.before, c.tables.passedOver = publishedBefore{conn.Published, conn.PublishedTo}, false
@@ -155,7 +155,7 @@ func (c *Core) nextOf(read outbox.Park) time.Time {
 func (c *Core) Disconnect() {
 	c.connected, c.streaming = false, false
 	c.abandonHandback()
-	c.dropGates()
+	c.dropGate()
 	c.dropHeadStart()
 	c.dropStalls()
 	for _, p := range c.parks.list {

@@ -37,8 +37,8 @@ type Core struct {
 	watch     watch
 	retries   retries
 	topics    topicSet
-	outages   outageSet
-	retained  uint64 // bytes of WAL
+	down      map[string]time.Time // clusters that cannot be used, since when
+	retained  uint64               // bytes of WAL
 	stalls    []*stall
 	pace      pace
 
@@ -57,7 +57,7 @@ func New(cfg Config) *Core {
 		headStart: newHeadStart(cfg.Tables),
 		retries:   retries{refused: map[string]int{}},
 		topics:    topicSet{proven: map[outbox.Scope]bool{}, listed: map[string]map[string]bool{}},
-		outages:   outageSet{down: map[string]time.Time{}, gates: map[string]*gate{}},
+		down:      map[string]time.Time{},
 		mode:      ModeStandby,
 	}
 }
@@ -105,7 +105,7 @@ func (c *Core) Drain() {
 	if c.tables.stateless {
 		return
 	}
-	c.dropGates()
+	c.dropGate()
 	c.dropHeadStart()
 	c.ready.Commands = append(c.ready.Commands, outbox.Command{Withdraw: new(outbox.StreamScope())})
 }
@@ -130,9 +130,7 @@ func (c *Core) Take() Ready {
 	if c.connected && !c.draining {
 		c.markUnmarked()
 		c.parkClusters()
-		c.beginOutages()
-		c.endOutages()
-		c.drainGates()
+		c.drainGate()
 		if !c.checking {
 			c.checkBlocked()
 		}
@@ -198,7 +196,7 @@ func (c *Core) currentMode() Mode {
 		return ModePaused
 	case c.parks.stream() != nil:
 		return ModeSweep
-	case len(c.outages.down) > 0 || len(c.stalls) > 0 || c.tables.passedOver:
+	case len(c.down) > 0 || len(c.stalls) > 0 || c.tables.passedOver:
 		return ModeHold
 	}
 	return ModeStream
@@ -245,11 +243,10 @@ func (c *Core) NextTick() time.Time {
 	for _, s := range c.stalls {
 		at(s.next)
 	}
-	for _, since := range c.outages.down {
-		at(since.Add(heldFor))
-	}
-	for _, g := range c.outages.gates {
-		at(g.retry)
+	if c.headStart.changes() {
+		for _, since := range c.down {
+			at(since.Add(heldFor))
+		}
 	}
 	if c.gate != nil {
 		at(c.gate.retry)

@@ -47,7 +47,7 @@
 //	Outcome, delivered             Marks (MarkSent); without state in the table Confirm goes on
 //	Outcome, refused               Marks (MarkAttempt), Parks, Release
 //	Outcome, withdrawn             Parks, Release
-//	Cluster                        Parks, once others wait for its rows; Withdraw; later Check
+//	Cluster                        Parks and Withdraw, once others wait for its rows
 //	Topics                         Sweep of topics that exist now
 //	Marked                         Confirm goes on; Marks once more, Parks
 //	Checked, Claimed               Publish; Unclaim
@@ -82,11 +82,9 @@
 //	sweep        whose turn it is to be swept, and what a page tells
 //	handback     a parked scope returns to the stream
 //	page         one page: what it asks for, what of it is published
-//	outage       rows that wait for an unusable cluster become old
-//	gate         rows kept back during a hand-back, at a start and in an outage
+//	gate         rows kept back during a hand-back and at a start
 //	stall        rows of tables without state that wait in memory
 //	publish      a row goes to the sink, or is charged
-//	kept         a row is kept for an outage
 //	looks        rows that are looked at before they are published
 //	keyqueue     rows that wait, in order per key
 //	unmarked     published rows whose marks are refused
@@ -197,8 +195,7 @@
 //   - askSoon: When a row passes and the WAL does not show when it is due, the watch asks
 //     soon.
 //   - claimOutage: Where rows are claimed, an unusable cluster is parked at once.
-//   - oldOutage: Rows that waited for a cluster for long are looked at before they are published.
-//   - outageInOrder: They go out in the order in which they came, and later rows behind them.
+//   - oldOutage: Where rows change, a cluster that stays unusable is parked.
 //
 // Marks, confirming, memory, stopping:
 //   - markAfterAck: A row is marked SENT only after it was delivered.

@@ -75,7 +75,7 @@ func TestHowRowsLeaveTheGate(t *testing.T) {
 		rows := []*outbox.Row{rowOf(table, "0"), rowOf(table, "1"), rowOf(table, "2")}
 		handles := c.gated(rows...)
 		x.with(c, rows)
-		c.drainGates()
+		c.drainGate()
 		if !slices.Equal(outboxIDs(c.ready.Check), append([]string{}, x.check...)) || !slices.Equal(published(c), x.published) {
 			t.Errorf("%s: looked at %v, published %v", name, outboxIDs(c.ready.Check), published(c))
 		}
@@ -108,7 +108,7 @@ func TestWhenAGateGoes(t *testing.T) {
 		c.gate = &gate{check: 20}
 		c.ledger.received = 20
 		x.with(c, c.rows.add(rowOf(table, "1"), noTx))
-		c.drainGates()
+		c.drainGate()
 		if (c.gate == nil) != x.goes {
 			t.Errorf("%s: gone %v", name, c.gate == nil)
 		}
@@ -174,7 +174,7 @@ func TestARefusedLook(t *testing.T) {
 	if c.Checked(nil); c.checking || len(c.headStart.queues[1].asked) != 1 {
 		t.Error("a look ends a claim")
 	}
-	c.dropGates()
+	c.dropGate()
 	if c.gate != nil || c.rows.entries[g1].row != nil || c.rows.entries[g2].row != nil {
 		t.Error("the gate or its rows stay")
 	}

@@ -37,7 +37,7 @@ const (
 // startHandback begins a hand-back of the widest scope that is ready. One runs
 // at a time, and none while a gate is open.
 func (c *Core) startHandback() {
-	if c.hb != nil || c.gate != nil || len(c.outages.gates) > 0 || c.sweeps.page != nil || !c.streaming || c.cfg.Shadow {
+	if c.hb != nil || c.gate != nil || c.sweeps.page != nil || !c.streaming || c.cfg.Shadow {
 		return
 	}
 	parks := c.handbackCandidates()
@@ -88,7 +88,7 @@ func (c *Core) handbackCandidates() []*park {
 // causeOver says that what parked the scope no longer holds, and that its rows
 // can be published.
 func (c *Core) causeOver(p *park) bool {
-	for name := range c.outages.down {
+	for name := range c.down {
 		if c.parks.of(outbox.ClusterScope(name)) == nil {
 			return false
 		}
@@ -152,7 +152,7 @@ func (c *Core) abandonHandback() {
 	for _, p := range h.parks {
 		c.backToSweeping(p, h)
 	}
-	c.discardKept(c.gate)
+	c.discardKept()
 	c.gate = nil
 }
 
@@ -166,7 +166,7 @@ func (c *Core) leaveHandback(p *park) {
 	h.parks = slices.DeleteFunc(slices.Clone(h.parks), func(o *park) bool { return o == p })
 	delete(c.gate.keys, p.Scope)
 	c.backToSweeping(p, h)
-	c.discardKept(c.gate)
+	c.discardKept()
 }
 
 func (c *Core) backToSweeping(p *park, h *handback) {

@@ -71,6 +71,11 @@ func (s *headStart) longest() time.Duration {
 // claims says that rows are locked while they are published.
 func (s *headStart) claims() bool { return slices.ContainsFunc(s.queues, (*headStartQueue).claims) }
 
+// changes says that rows change while they wait.
+func (s *headStart) changes() bool {
+	return slices.ContainsFunc(s.queues, func(q *headStartQueue) bool { return q.table.Mapping.LookFirst })
+}
+
 // mayClaim says that a connection is left for the queue's rows, of the stream's and of its share.
 func (s *headStart) mayClaim(q *headStartQueue) bool {
 	return s.claiming == nil && s.claimsOpen < maxClaims && q.open < s.perTable

@@ -19,11 +19,8 @@ const claimRows = 500
 // which leave out what is in flight, would let later rows of a key pass them.
 
 // Inserted tells the server's insert position, as read on the connection's
-// server. It decides when a head start began, and which rows waited in the WAL during an outage.
-func (c *Core) Inserted(at outbox.LSN) {
-	c.outages.inserted = max(c.outages.inserted, at)
-	c.headStart.inserted(at, c.now)
-}
+// server. It decides only when a head start began.
+func (c *Core) Inserted(at outbox.LSN) { c.headStart.inserted(at, c.now) }
 
 // looksFirst says that the row has to be looked at before it is published.
 func (c *Core) looksFirst(e *entry) bool {

@@ -24,7 +24,6 @@ func (c *Core) drop(h uint32) {
 		e.hb.outstanding--
 	}
 	c.answered(e)
-	c.answeredOutage(e)
 	c.markAnswered(e)
 	c.rows.remove(h)
 }

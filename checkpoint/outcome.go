@@ -19,7 +19,6 @@ func (c *Core) Outcome(o outbox.Outcome) {
 			e := &c.rows.entries[r.Handle]
 			e.uncharged = o.Uncharged
 			c.answered(e)
-			c.answeredOutage(e)
 			c.fail(r.Handle, o.Err)
 		}
 		c.release(o)
@@ -43,7 +42,6 @@ func (c *Core) release(o outbox.Outcome) {
 func (c *Core) delivered(h uint32, unit *outbox.Unit) {
 	e := &c.rows.entries[h]
 	c.answered(e)
-	c.answeredOutage(e)
 	if !e.row.Table.Stateful() {
 		c.settle(h)
 		return
@@ -78,8 +76,6 @@ func (c *Core) giveBack(h uint32) {
 	switch {
 	case c.draining: // never sent: the WAL brings it again
 		c.drop(h)
-		return
-	case p == nil && c.backToOutage(h):
 		return
 	case p == nil:
 		p = c.park(outbox.KeyScope(r), outbox.CauseMissed, "the row was given back unsent", time.Time{})

@@ -31,9 +31,6 @@ func (c *Core) inconsistency() error {
 	if err := c.awaitingInconsistency(); err != nil {
 		return err
 	}
-	if err := c.outageInconsistency(); err != nil {
-		return err
-	}
 	return c.handbackInconsistency()
 }
 
@@ -245,28 +242,6 @@ func (c *Core) awaitingInconsistency() error {
 	for _, p := range c.parks.list {
 		if p.awaiting != awaiting[p] {
 			return fmt.Errorf("%v awaits %d rows, and there are %d", p.Scope, p.awaiting, awaiting[p])
-		}
-	}
-	return nil
-}
-
-// An outage awaits the rows that say so, and has those that it keeps.
-func (c *Core) outageInconsistency() error {
-	waits, kepts := map[*gate]int{}, map[*gate]int{}
-	for h := range c.rows.entries {
-		switch e := &c.rows.entries[h]; {
-		case e.outage == nil:
-		case e.state == kept:
-			kepts[e.outage]++
-		case e.state == inSink:
-			waits[e.outage]++
-		default:
-			return fmt.Errorf("a row in state %d is an outage's", e.state)
-		}
-	}
-	for name, g := range c.outages.gates {
-		if n := len(g.queue) + len(g.asked) + len(g.waiting); n != kepts[g] || g.inSink != waits[g] {
-			return fmt.Errorf("the outage of %s has %d rows, and there are %d; it awaits %d, and there are %d", name, n, kepts[g], g.inSink, waits[g])
 		}
 	}
 	return nil

@@ -7,16 +7,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// publish hands a row in memory to the sink, unless its cluster has an outage.
-func (c *Core) publish(h uint32) {
-	if !c.keptForOutage(h, nil) {
-		c.send(h)
-	}
-}
-
-// send hands a row in memory to the sink, or charges it when it cannot
+// publish hands a row in memory to the sink, or charges it when it cannot
 // become a record. A row that has to be looked at first waits in its queue.
-func (c *Core) send(h uint32) {
+func (c *Core) publish(h uint32) {
 	e := &c.rows.entries[h]
 	switch {
 	case c.looksFirst(e):

@@ -29,7 +29,6 @@ type entry struct {
 	carried    bool      // from an earlier connection
 	hb         *handback // waits for this row
 	awaits     *park     // waits for the sink's answer
-	outage     *gate     // waits for it, too; or keeps the row
 	prev, next uint32    // in flight; next also links free entries
 	reason     string    // of attempt: the error's text
 	uncharged  bool      // of attempt: the error is not to be counted
@@ -118,30 +117,6 @@ func (t *rowTable) fly(h uint32, s state) {
 	e.state = s
 }
 
-// land takes an entry out of flight: the sink has given it back, unsent.
-func (t *rowTable) land(h uint32) {
-	e := &t.entries[h]
-	t.unlink(e)
-	if e.state >= inSink {
-		t.published -= e.size
-	}
-	if e.carried { // it has come on this connection
-		delete(t.byID, idOf(e.row))
-	}
-	e.state, e.carried = kept, false
-}
-
-// unlink takes an entry out of the list of those in flight.
-func (t *rowTable) unlink(e *entry) {
-	if e.prev == 0 {
-		t.head = e.next
-	} else {
-		t.entries[e.prev].next = e.next
-	}
-	t.entries[e.next].prev = e.prev
-	t.inFlight--
-}
-
 func (t *rowTable) flying() iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		for h := t.head; h != 0; h = t.entries[h].next {
@@ -164,7 +139,13 @@ func (t *rowTable) carry() {
 func (t *rowTable) remove(h uint32) {
 	e := &t.entries[h]
 	if e.state != kept { // it is in flight
-		t.unlink(e)
+		if e.prev == 0 {
+			t.head = e.next
+		} else {
+			t.entries[e.prev].next = e.next
+		}
+		t.entries[e.next].prev = e.prev
+		t.inFlight--
 	}
 	if e.carried {
 		delete(t.byID, idOf(e.row))
@@ -192,13 +173,5 @@ func (c *Core) answered(e *entry) {
 	if e.awaits != nil {
 		e.awaits.awaiting--
 		e.awaits = nil
-	}
-}
-
-// answeredOutage ends an outage's wait for the sink's answer.
-func (c *Core) answeredOutage(e *entry) {
-	if e.outage != nil && e.state != kept {
-		e.outage.inSink--
-		e.outage = nil
 	}
 }

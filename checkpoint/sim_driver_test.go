@@ -233,7 +233,7 @@ func (c *Core) expectedMode() Mode {
 		{ModeShadow, c.cfg.Shadow},
 		{ModePaused, stream != nil && stream.Cause == outbox.CausePaused},
 		{ModeSweep, stream != nil},
-		{ModeHold, len(c.outages.down)+len(c.stalls) > 0},
+		{ModeHold, len(c.down)+len(c.stalls) > 0},
 	} {
 		if is.true {
 			return is.mode

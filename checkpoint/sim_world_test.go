@@ -944,7 +944,7 @@ func (w *world) check(p *proc, rows []*outbox.Row) []outbox.Checked {
 		switch {
 		case r.exists() && r.taken:
 			answers[i].State = outbox.CheckTaken
-		case r.exists() && r.status == statusPending && !r.foreign && row.Handle != 0 && (r.table.Mapping.NeedsLook() || row.Aged):
+		case r.exists() && r.status == statusPending && !r.foreign && row.Handle != 0 && r.table.Mapping.NeedsLook():
 			w.lookAt(&answers[i], r)
 		case r.exists() && r.status == statusPending && !r.foreign:
 			answers[i].State = outbox.CheckPending

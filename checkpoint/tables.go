@@ -27,7 +27,7 @@ func newTableSet(tables []*outbox.Table) tableSet {
 func (s *tableSet) carried(table string) bool { return !s.broken[table] && !s.lacking[table] }
 
 func (c *Core) unusable(cluster string) bool {
-	_, down := c.outages.down[cluster]
+	_, down := c.down[cluster]
 	return down
 }
 

@@ -148,8 +148,7 @@ type Checked struct {
 	Row   *Row
 	State CheckState
 	// Now is the row as the look saw it, to be published in place of Row. Of CheckPending, of
-	// tables whose rows are looked at before they are published (Mapping.NeedsLook), and of rows of
-	// the WAL that are Aged; else nil.
+	// tables whose rows are looked at before they are published (Mapping.NeedsLook); else nil.
 	Now *Row
 }
 

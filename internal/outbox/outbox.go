@@ -51,7 +51,7 @@ type Row struct {
 	// in another state is none of our business.
 	Pending bool
 	// Aged says of a row read by the sweeper that it was last written before the
-	// Horizon of its SweepPart, and of one of the WAL that it has waited for long since.
+	// Horizon of its SweepPart.
 	Aged bool
 	// CreatedOffset is how many minutes a local CreatedAt is ahead of UTC.
 	CreatedOffset int16

@@ -289,62 +289,6 @@ func TestRowsThatChangeGoOutAsTheyAre(t *testing.T) {
 
 func literal(text string) string { return "'" + text + "'" }
 
-// What waits while Kafka is away goes out as it is when Kafka is back, or not at all, without look_first, too.
-func TestWhatWaitedInAnOutageGoesOutAsItIs(t *testing.T) {
-	t.Parallel() // it mostly waits
-	k := harness.PrivateKafka(t, harness.KafkaOptions{})
-	type run struct {
-		*world
-		p *process
-	}
-	var runs []run
-	for _, once := range []bool{false, true} {
-		w := newWorld(t, surroundings{kafka: k, noInit: once})
-		if once {
-			w.exactlyOnce()
-		}
-		runs = append(runs, run{w, w.run().streaming()})
-	}
-	insert := func(r run, keys ...string) {
-		for _, key := range keys {
-			r.db.Exec(t, `INSERT INTO outbox (topic, key, payload) VALUES ($1, $2, 'v1')`, r.topic, key)
-		}
-	}
-	for _, r := range runs {
-		insert(r, "before")
-		r.settled(30 * time.Second)
-	}
-	k.Nodes[0].Stop()
-	for _, r := range runs {
-		r.db.Exec(t, `ALTER TABLE outbox DROP CONSTRAINT outbox_status_check`)
-		insert(r, "plain", "updated", "cancelled", "deleted")
-		r.p.Await(60*time.Second, "the Kafka cluster cannot be used")
-	}
-	waitUntil(t, time.Now().Add(6*time.Second)) // shorter outages are none
-	for _, r := range runs {
-		insert(r, "late")
-		r.db.Exec(t, `UPDATE outbox SET payload = 'v2' WHERE key IN ('updated', 'late')`)
-		r.db.Exec(t, `UPDATE outbox SET status = 'CANCELLED' WHERE key = 'cancelled'`)
-		r.db.Exec(t, `DELETE FROM outbox WHERE key = 'deleted'`)
-	}
-	k.Nodes[0].Start(t)
-	for _, r := range runs {
-		r.settled(60 * time.Second)
-		r.p.stop()
-		var got []string
-		for _, record := range k.Records(t, r.topic) {
-			got = append(got, string(record.Key)+"="+string(record.Value))
-		}
-		slices.Sort(got)
-		if want := []string{"before=v1", "late=v2", "plain=v1", "updated=v2"}; !slices.Equal(got, want) {
-			t.Errorf("published %v, want %v", got, want)
-		}
-		if n := r.p.logged("parked: left to the sweeper", `"scope":"cluster`); n > 0 {
-			t.Errorf("the cluster was parked %d times", n)
-		}
-	}
-}
-
 // Without look_first a changed row goes out as it was inserted, and a warning says so. The
 // table is locked against marks, not reads, when the row becomes visible.
 func TestAChangedRowIsTold(t *testing.T) {
