@@ -861,6 +861,7 @@ func (w *world) change(r *dbRow) (undo func()) {
 				r.allowed++ // it may have been published before
 			}
 		}
+		r.undone = r.undone || r.available.After(was.available) // who looked meanwhile left it to its time
 		r.version, r.available, r.status, r.deleted = was.version, was.available, was.status, was.deleted
 	}
 	switch w.intn(6) {

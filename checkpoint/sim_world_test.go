@@ -131,7 +131,7 @@ type dbRow struct {
 	dead           bool      // it had, and died
 	other          bool      // the relay has published it
 	foundInvisible time.Time // a look of the leader did not see it yet
-	undone         bool      // a failover took it back from being terminal or gone
+	undone         bool      // a failover took it back from being terminal, gone or not due
 	refusals       int       // by Kafka, or read with an error of its own
 	unknown        int       // attempts that may have been charged twice
 	copies         int       // in Kafka
