@@ -508,7 +508,7 @@ func TestExactlyOnceNamesAMissingEnd(t *testing.T) {
 	w.cluster["transactional_id_prefix"] = w.topic
 	w.stream["journal"] = fields{"topic": w.topic + "-journal"}
 	for topic, on := range map[string]map[int32][]int32{
-		w.topic:              {0: {int32(goes.ID())}, 1: {int32(stays.ID())}},
+		w.topic:              {0: {int32(goes.ID())}}, // the only one: the first transaction may have a single row
 		w.topic + "-journal": {0: {int32(stays.ID())}},
 	} {
 		keep := "-1"
