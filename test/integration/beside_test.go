@@ -295,6 +295,7 @@ func TestAChangedRowIsTold(t *testing.T) {
 	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{})
 	p := w.run().streaming()
+	p.Await(30*time.Second, "handed back to the stream") // what is swept is as it is
 	writer, locker := w.db.Conn(t), w.db.Conn(t)
 	exec := func(conn *pgx.Conn, sql string) {
 		t.Helper()
