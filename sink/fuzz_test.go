@@ -116,7 +116,7 @@ func allocated() uint64 {
 // questions are what we ask brokers, each with what is done with the answer.
 var questions = []func(*sarama.Broker, *headersConn){
 	func(b *sarama.Broker, _ *headersConn) {
-		_, _ = (&metadataClient{conn: b, net: &network{conf: sarama.Config{Version: sarama.MaxVersion}, same: &Same{}}}).talk(&metadataRequest{topics: []string{"orders"}})
+		_, _ = (&metadataClient{conn: b, net: &network{conf: sarama.Config{Version: sarama.MaxVersion}, knownCluster: &KnownCluster{}}}).talk(&metadataRequest{topics: []string{"orders"}})
 	},
 	func(b *sarama.Broker, _ *headersConn) {
 		(&metadataClient{conn: b}).limits(map[string]topicInfo{"orders": {}})

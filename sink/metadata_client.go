@@ -103,7 +103,7 @@ func (mc *metadataClient) talk(what *metadataRequest) (map[string]topicInfo, err
 	if err != nil {
 		return nil, err
 	}
-	if err := mc.net.same.heard(mc.conn.Addr(), res, what.topics); err != nil {
+	if err := mc.net.knownCluster.heard(mc.conn.Addr(), res, what.topics); err != nil {
 		return nil, err
 	}
 	addrs := make(map[int32]string, len(res.Brokers))

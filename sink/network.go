@@ -36,15 +36,15 @@ type network struct {
 	room    *semaphore.Weighted
 	// wrap, where it is set, goes around each connection.
 	wrap func(net.Conn) net.Conn
-	// same is nil where no row is published.
-	same *Same
+	// knownCluster is nil where no row is published.
+	knownCluster *KnownCluster
 	// closed is shared with copies.
 	closed *closings
 }
 
 // newNetwork returns a network whose answers may take as long as readTimeout.
 func newNetwork(ctx context.Context, conf *sarama.Config, c Config, readTimeout time.Duration) *network {
-	n := &network{ctx: ctx, conf: *conf, tls: c.TLS, closed: &closings{}, longest: longestAnswer, room: c.room, same: c.Same}
+	n := &network{ctx: ctx, conf: *conf, tls: c.TLS, closed: &closings{}, longest: longestAnswer, room: c.room, knownCluster: c.KnownCluster}
 	n.conf.Net.TLS.Enable = false // Dial encrypts
 	if c.SASL != nil {
 		n.within = c.TLS == nil && !c.AllowPlaintext
@@ -134,8 +134,8 @@ func (n *network) open(addr string) (*sarama.Broker, error) {
 		n.noteRefusal(err)
 		return nil, n.explain(addr, cmp.Or(err, sarama.ErrNotConnected))
 	}
-	if n.same != nil {
-		if err := n.same.judge(b, n.conf.Version); err != nil {
+	if n.knownCluster != nil {
+		if err := n.knownCluster.judge(b, n.conf.Version); err != nil {
 			_ = b.Close() // it is given up anyway
 			return nil, n.explain(addr, err)
 		}

@@ -50,8 +50,8 @@ type Config struct {
 	SASL *SASL
 	// AllowPlaintext logs in to brokers on other machines without TLS.
 	AllowPlaintext bool
-	// Same keeps this Sink to the cluster of the Sinks before it; nil: there are none.
-	Same *Same
+	// KnownCluster keeps this Sink to the cluster of the Sinks before it; nil: there were none.
+	KnownCluster *KnownCluster
 
 	// Compression is none, gzip, snappy, lz4 or zstd. Default: none.
 	Compression string
@@ -132,7 +132,7 @@ type Sink struct {
 // Outcomes and states are put into the mailboxes given.
 func New(cfg Config, outcomes *mailbox.Mailbox[outbox.Outcome], states *mailbox.Mailbox[outbox.ClusterState]) (*Sink, error) {
 	cfg.defaults()
-	cfg.Same = cmp.Or(cfg.Same, &Same{})
+	cfg.KnownCluster = cmp.Or(cfg.KnownCluster, &KnownCluster{})
 	cfg.room = semaphore.NewWeighted(answersAtOnce)
 	conf, err := cfg.sarama()
 	if err != nil {

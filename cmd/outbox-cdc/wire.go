@@ -141,7 +141,7 @@ func sinkConfig(c *config.Cluster, s *config.Stream, log zerolog.Logger) sink.Co
 		AllowPlaintext: c.AllowPlaintext,
 		DialTimeout:    c.DialTimeout,
 		RequestTimeout: c.RequestTimeout,
-		Same:           new(sink.Same),
+		KnownCluster:   new(sink.KnownCluster),
 		Log:            log,
 	}
 	for _, t := range s.OutboxTables() { // the topics that are known before any row is

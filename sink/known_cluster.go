@@ -7,10 +7,10 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Same keeps the connections of a Sink, and of those that follow it, to the cluster that the first of
+// KnownCluster keeps the connections of a Sink, and of those that follow it, to the cluster that the first of
 // them led to. Another one may come to stand behind an address, and rows that it takes are SENT but
 // not where they belong. The zero value has seen no cluster.
-type Same struct {
+type KnownCluster struct {
 	mu sync.Mutex
 	// id is the cluster's, as the broker at from told it first; empty: none has. It never changes: who
 	// replaces a cluster restarts the process.
@@ -23,7 +23,7 @@ type Same struct {
 const idBytes = 64
 
 // heard takes what a broker says of its cluster when it is asked about topics. Some do not name it.
-func (s *Same) heard(addr string, res *sarama.MetadataResponse, topics []string) error {
+func (s *KnownCluster) heard(addr string, res *sarama.MetadataResponse, topics []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(topics) > 0 {
@@ -44,7 +44,7 @@ func (s *Same) heard(addr string, res *sarama.MetadataResponse, topics []string)
 }
 
 // judge asks a broker that was just connected to. Before any topic is known no row leaves, and the answer that makes one known is judged.
-func (s *Same) judge(b *sarama.Broker, version sarama.KafkaVersion) error {
+func (s *KnownCluster) judge(b *sarama.Broker, version sarama.KafkaVersion) error {
 	s.mu.Lock()
 	topic := s.topic
 	s.mu.Unlock()

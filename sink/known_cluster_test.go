@@ -19,7 +19,7 @@ func TestAnotherClusterGetsNoRow(t *testing.T) {
 	const end = "\x1b[2J"
 	theirs := harness.Kfake(t, kfake.ClusterID(end+strings.Repeat("x", 30_000)), kfake.SeedTopics(1, "t"))
 	for _, transactional := range []string{"", "tx"} {
-		cfg := Config{Brokers: ours.Addrs, DialTimeout: time.Second, RequestTimeout: time.Second, TransactionalID: transactional, Same: new(Same)}
+		cfg := Config{Brokers: ours.Addrs, DialTimeout: time.Second, RequestTimeout: time.Second, TransactionalID: transactional, KnownCluster: new(KnownCluster)}
 		r := newRig(t, cfg)
 		proxy := ours.Proxies[0]
 		r.expect(outbox.Delivered, 5*time.Second, r.publish(newRow("t", "k", "v"))...)
@@ -45,7 +45,7 @@ func TestAnotherClusterGetsNoRow(t *testing.T) {
 		r.stop()
 
 		proxy.Lead(theirs.Addrs[0])
-		cfg.Same = nil
+		cfg.KnownCluster = nil
 		restarted := newRig(t, cfg)
 		restarted.expect(outbox.Delivered, 20*time.Second, restarted.publish(newRow("t", "k", "v"))...)
 		proxy.Lead(behind)
@@ -58,9 +58,9 @@ func TestAnotherClusterGetsNoRow(t *testing.T) {
 func TestEachConnectionIsJudged(t *testing.T) {
 	t.Parallel()
 	c := harness.Kfake(t, kfake.ClusterID("theirs"), kfake.SeedTopics(1, "t"))
-	for _, same := range []*Same{{id: "ours", from: "b:9092", topic: "t"}, {id: "theirs", topic: "t"}, {topic: "t"}, {id: "ours"}} {
+	for _, same := range []*KnownCluster{{id: "ours", from: "b:9092", topic: "t"}, {id: "theirs", topic: "t"}, {topic: "t"}, {id: "ours"}} {
 		wrong := same.from != ""
-		cfg := Config{Cluster: "main", Brokers: c.Addrs, Same: same}
+		cfg := Config{Cluster: "main", Brokers: c.Addrs, KnownCluster: same}
 		cfg.defaults()
 		conf, err := cfg.sarama()
 		if err != nil {
