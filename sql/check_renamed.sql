@@ -6,3 +6,4 @@ CROSS JOIN LATERAL jsonb_each_text(l.relations) r
 JOIN pg_catalog.pg_class c ON c.oid = r.value::oid AND c.relkind IN ('r', 'p')
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE l.stream = $1 AND r.key = $2 AND r.value <> '0'
+    AND NOT EXISTS (SELECT FROM pg_catalog.pg_class o JOIN pg_catalog.pg_namespace s ON s.oid = o.relnamespace WHERE s.nspname || '.' || o.relname = $2) -- another has its name
