@@ -174,7 +174,8 @@ chaos: ## faults at random on the whole program for DURATION=90s (SEED=7 repeats
 
 .PHONY: once
 once: ## exactly-once delivery: its tests in the long form, three brokers, and faults at random for DURATION=90s (SEED=7; several: 1,2)
-	OUTBOX_TEST_LONG=1 go test ./test/integration -count=1 -timeout 0 -v -run '^TestExactlyOnce'
+	OUTBOX_TEST_LONG=1 go test ./test/integration -count=1 -timeout 0 -v -run '^TestExactlyOnce|^TestAFailoverWithASynchronisedSlot$$'
+	go test ./sink -count=1 -timeout 0 -v -run '^TestRealEndsThatAreLost$$'
 	OUTBOX_TEST_DELIVERY=exactly_once go test ./test/integration -count=1 -timeout 0 -v -run '^TestThreeBrokers$$'
 	for delivery in exactly_once both; do \
 		OUTBOX_TEST_DELIVERY=$$delivery OUTBOX_TEST_CHAOS=$(DURATION) OUTBOX_TEST_SEED=$(SEED) go test ./test/integration -count=1 -timeout 0 -v -run '^TestChaos$$' || exit 1; \

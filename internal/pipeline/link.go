@@ -43,7 +43,7 @@ type link struct {
 	// lacking: the connection began with tables that the publication does not cover.
 	lacking atomic.Bool
 	// passedOver: rows of tables without state may have been passed over since what is remembered of the slot
-	// was read. Whoever writes that says so, until a person has looked.
+	// was read. Each write of that says so, until a person has looked.
 	passedOver atomic.Bool
 	// overBudget is why the slot is given up at the end of the connection; nil: it is not.
 	overBudget atomic.Pointer[string]
