@@ -361,7 +361,7 @@ func (p *proposing) order(created *Column, guessed bool) {
 		}
 	case epoch != nil && epoch.integer():
 		p.add("order", []string{epoch.Name}, "as near to the order of commits as the table tells")
-		p.note("%s is no timestamp, so created_at is left out: the age of rows is not known", shown(epoch.Name))
+		p.note("%s is a number, so created_at is left out and the age of rows is not known; to have it, write created_at: %s and epoch: s, ms or us", shown(epoch.Name), Scalar(epoch.Name))
 	default:
 		var may []string
 		for i := range p.f.Columns {
