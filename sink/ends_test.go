@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -44,6 +45,58 @@ func TestRealEndsThatAreLost(t *testing.T) {
 	t.Run("abort", func(t *testing.T) { endIsLost(t, k, 10, false) })
 	t.Run("abort, and we are killed", func(t *testing.T) { endIsLost(t, k, 10, true) })
 	t.Run("the journal's", func(t *testing.T) { journalIsLost(t, k) })
+	t.Run("the next transaction", func(t *testing.T) { nextTransactionWaits(t, k) })
+}
+
+// nextTransactionWaits: while a partition lacks the end of a committed transaction, its coordinator refuses the
+// next one, for any other partition too, unless it is one that forgets the end. So a stream cannot go on with
+// other partitions meanwhile, as docs/exactly-once.md says.
+func nextTransactionWaits(t *testing.T, k *harness.Cluster) {
+	topic := apart(t, k, k.Nodes[0])
+	b, err := opened(k.Addrs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = b.Close() }()
+	id := topic
+	var got *sarama.InitProducerIDResponse
+	harness.Eventually(t, 30*time.Second, func() error {
+		got, err = b.InitProducerID(&sarama.InitProducerIDRequest{Version: 3, TransactionalID: &id, TransactionTimeout: time.Minute, ProducerID: -1, ProducerEpoch: -1})
+		return cmp.Or(err, noError(got.Err))
+	})
+	add := func(partition int32) sarama.KError {
+		res, err := b.AddPartitionsToTxn(&sarama.AddPartitionsToTxnRequest{
+			Version: 2, TransactionalID: id, ProducerID: got.ProducerID, ProducerEpoch: got.ProducerEpoch,
+			TopicPartitions: map[string][]int32{topic: {partition}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Errors[topic][0].Err
+	}
+	harness.Eventually(t, 30*time.Second, func() error { return noError(add(0)) })
+	k.Nodes[1].Kill()
+	leaderless(t, k, topic)
+	over, err := b.EndTxn(&sarama.EndTxnRequest{Version: 2, TransactionalID: id, ProducerID: got.ProducerID, ProducerEpoch: got.ProducerEpoch, TransactionResult: true})
+	if err != nil || over.Err != sarama.ErrNoError {
+		t.Fatal(err, over)
+	}
+	harness.Eventually(t, 30*time.Second, func() error { return isOver(k.Addrs[0], id) })
+	next := add(1)
+	k.Nodes[1].Start(t)
+	switch v := harness.KafkaVersion(); {
+	case next == sarama.ErrNoError && (strings.HasPrefix(v, "4.3.") || strings.HasPrefix(v, "4.4.")): // it forgets the end
+	case next != sarama.ErrConcurrentTransactions:
+		t.Errorf("the next transaction, while partition 0 has no leader: %v", next)
+	}
+	harness.Eventually(t, time.Minute, func() error { return noError(add(1)) })
+}
+
+func noError(e sarama.KError) error {
+	if e != sarama.ErrNoError {
+		return e
+	}
+	return nil
 }
 
 // journalIsLost: while the journal has no leader nothing is delivered, and the partition is named.
