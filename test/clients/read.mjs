@@ -25,11 +25,22 @@ if (library === 'kafkajs') {
   await consumer.run({ eachMessage: async ({ message }) => take(message.value) })
   await quiet()
   await consumer.disconnect()
-} else {
+} else if (library === 'platformatic') {
   const { Consumer } = await import('@platformatic/kafka')
   const consumer = new Consumer({ groupId, clientId: 'read', bootstrapBrokers: [brokers], ...(mode === 'committed' ? { isolationLevel: 1 } : {}) })
   const stream = await consumer.consume({ topics: [topic], mode: 'earliest' })
   stream.on('data', (message) => take(message.value))
+  await quiet()
+} else { // librdkafka's, by two packages with the same classes
+  const { KafkaConsumer } = (await import(library === 'node-rdkafka' ? library : '@confluentinc/kafka-javascript')).default
+  const consumer = new KafkaConsumer(
+    { 'bootstrap.servers': brokers, 'group.id': groupId, ...(mode === 'committed' ? { 'isolation.level': 'read_committed' } : {}) },
+    { 'auto.offset.reset': 'earliest' },
+  )
+  consumer.on('data', (message) => take(message.value))
+  await new Promise((resolve, reject) => consumer.connect({}, (error) => (error ? reject(error) : resolve())))
+  consumer.subscribe([topic])
+  consumer.consume()
   await quiet()
 }
 console.log(values.join(' '))
