@@ -53,7 +53,7 @@ type Decoder struct {
 	types     map[uint32]uint32
 	states    map[*outbox.Table]*tableState
 	// unmapped are the relations told as Unmapped on this connection.
-	unmapped map[identity]bool
+	unmapped map[relationKey]bool
 
 	// first and final are the latest of their kind, which come with every
 	// transaction and so have memory of their own.
@@ -81,8 +81,8 @@ type relation struct {
 	plan  *mapping.Plan // nil: not ours, or its columns do not fit
 }
 
-// identity tells a relation from another that had its id or its name before.
-type identity struct {
+// relationKey tells a relation from another that had its id or its name before.
+type relationKey struct {
 	id   uint32
 	name name
 }
@@ -141,7 +141,7 @@ func (d *Decoder) Reset() {
 	d.byName = make(map[name]uint32)
 	d.types = make(map[uint32]uint32)
 	d.states = make(map[*outbox.Table]*tableState)
-	d.unmapped = make(map[identity]bool)
+	d.unmapped = make(map[relationKey]bool)
 	d.inside, d.sent = false, 0
 	d.err = nil
 }
@@ -330,7 +330,7 @@ func (d *Decoder) insert(c *cursor, b *Batch) *Error {
 // nothing: with publish_via_partition_root a partition is described and its
 // rows come as the root's.)
 func (d *Decoder) ignore(r *relation, b *Batch) {
-	if key := (identity{r.id, r.name}); !d.unmapped[key] {
+	if key := (relationKey{r.id, r.name}); !d.unmapped[key] {
 		d.unmapped[key] = true
 		b.note(Event{Kind: Unmapped, Name: r.name.String(), Relation: r.id})
 	}

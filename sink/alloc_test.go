@@ -13,7 +13,7 @@ import (
 
 func TestABatchIsMadeWithNextToNoAllocations(t *testing.T) {
 	const rows = 1000
-	b := &batch{as: identity{1, 0}, made: time.Unix(1_800_000_000, 0)}
+	b := &batch{as: producer{1, 0}, made: time.Unix(1_800_000_000, 0)}
 	for i := range rows {
 		b.rows = append(b.rows, &outbox.Row{
 			Table: testTable, ID: fmt.Sprint(i), Key: []byte("key"), Value: make([]byte, 256),

@@ -10,18 +10,18 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// identity is what brokers know a producer by.
-type identity struct {
-	pid   int64
-	epoch int16
+// producer is what brokers know a producer by.
+type producer struct {
+	PID   int64
+	Epoch int16
 }
 
-// nobody is the identity before InitProducerID answered.
-var nobody = identity{-1, -1}
+// nobody is the producer id before InitProducerID answered.
+var nobody = producer{-1, -1}
 
 // batch is a run of rows for one partition with the sequence that a broker
 // knows them by. While its outcome is unknown neither may change: a broker
-// compares identity, first sequence and count, never content.
+// compares producer id, first sequence and count, never content.
 type batch struct {
 	queue *partitionQueue
 	rows  []*outbox.Row
@@ -29,7 +29,7 @@ type batch struct {
 	bytes   int
 	headers int // of all rows
 
-	as  identity
+	as  producer
 	seq int32
 	// maybe: some earlier try may have been appended. Set by what a try led to
 	// and cleared only by finding out (resolve).
@@ -91,17 +91,17 @@ type reply struct {
 	leader string
 }
 
-// verdict is what has to be done about a batch.
-type verdict uint8
+// action is what has to be done about a batch.
+type action uint8
 
 const (
-	verdictAck     verdict = iota + 1 // delivered
-	verdictRetry                      // send it again, unchanged
-	verdictSplit                      // nothing of it is in the partition log: find the rejected record
-	verdictResolve                    // find out what is in the partition log, under a new epoch
-	verdictRebind                     // nothing of it is in the partition log: send it under the current epoch
-	verdictTopic                      // the topic is at fault
-	verdictSlow                       // authorisation or configuration: retry slowly
+	actionAck     action = iota + 1 // delivered
+	actionRetry                     // send it again, unchanged
+	actionSplit                     // nothing of it is in the partition log: find the rejected record
+	actionResolve                   // find out what is in the partition log, under a new epoch
+	actionRebind                    // nothing of it is in the partition log: send it under the current epoch
+	actionTopic                     // the topic is at fault
+	actionSlow                      // authorisation or configuration: retry slowly
 )
 
 // corruptTries is how often CORRUPT_MESSAGE is taken for damage on the wire
@@ -111,40 +111,40 @@ const corruptTries = 3
 // judge notes what a try says about the batch's fate and decides what to do.
 // doc.go has the table. A rejection only speaks of its own try:
 // whatever an earlier one may have done stands in maybe.
-func (b *batch) judge(r reply, current identity) verdict {
+func (b *batch) judge(r reply, current producer) action {
 	if r.err != nil {
 		if encoding(r.err) {
 			return b.rejected()
 		}
 		b.maybe = b.maybe || !r.unsent
-		return verdictRetry
+		return actionRetry
 	}
 	switch r.code {
 	case sarama.ErrNoError, sarama.ErrDuplicateSequenceNumber:
-		return verdictAck
+		return actionAck
 	case sarama.ErrRequestTimedOut, sarama.ErrNotEnoughReplicasAfterAppend, sarama.ErrUnknown, sarama.ErrNetworkException:
 		b.maybe = true
-		return verdictRetry
+		return actionRetry
 	case sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge, sarama.ErrInvalidTimestamp, sarama.ErrInvalidRecord:
 		return b.rejected()
 	case sarama.ErrInvalidMessage:
 		b.corrupt++
 		if b.corrupt < corruptTries {
-			return verdictRetry
+			return actionRetry
 		}
 		return b.rejected()
 	case sarama.ErrOutOfOrderSequenceNumber, sarama.ErrUnknownProducerID, sarama.ErrInvalidProducerIDMapping, sarama.ErrProducerFenced:
-		return verdictResolve
+		return actionResolve
 	case sarama.ErrInvalidProducerEpoch:
 		if !b.maybe && b.as != current {
-			return verdictRebind // our own fence refused it
+			return actionRebind // our own fence refused it
 		}
-		return verdictResolve // the next InitProducerId tells whether we were superseded
+		return actionResolve // the next InitProducerId tells whether we were superseded
 	case sarama.ErrTopicAuthorizationFailed, sarama.ErrInvalidTopic, sarama.ErrUnsupportedForMessageFormat, sarama.ErrPolicyViolation:
-		return verdictTopic
+		return actionTopic
 	case sarama.ErrClusterAuthorizationFailed, sarama.ErrTransactionalIDAuthorizationFailed, sarama.ErrSASLAuthenticationFailed,
 		sarama.ErrUnsupportedCompressionType, sarama.ErrUnsupportedVersion, sarama.ErrInvalidRequiredAcks, sarama.ErrInvalidRequest:
-		return verdictSlow
+		return actionSlow
 	}
 	// Unknown topic, no leader, not leader, too few replicas, storage error, a
 	// fencing transaction of ours open (brokers that refuse plain batches then),
@@ -152,7 +152,7 @@ func (b *batch) judge(r reply, current identity) verdict {
 	// offset it was appended first. The codes above are said before that, whatever
 	// offset comes with them.
 	b.maybe = b.maybe || r.offset >= 0
-	return verdictRetry
+	return actionRetry
 }
 
 // timeOf is the timestamp of a row's record, in milliseconds.
@@ -183,9 +183,9 @@ func (b *batch) retime(r reply) bool {
 }
 
 // rejected: a record is at fault. That counts only when no earlier try is open.
-func (b *batch) rejected() verdict {
+func (b *batch) rejected() action {
 	if b.maybe {
-		return verdictResolve
+		return actionResolve
 	}
-	return verdictSplit
+	return actionSplit
 }

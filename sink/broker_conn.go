@@ -328,7 +328,7 @@ func (a *arena) encode(b *batch, codec sarama.CompressionCodec) *sarama.RecordBa
 	return &sarama.RecordBatch{
 		Version: 2, IsTransactional: b.request != nil, Codec: codec, CompressionLevel: sarama.CompressionLevelDefault,
 		FirstTimestamp: time.UnixMilli(first), MaxTimestamp: time.UnixMilli(last),
-		ProducerID: b.as.pid, ProducerEpoch: b.as.epoch, FirstSequence: b.seq,
+		ProducerID: b.as.PID, ProducerEpoch: b.as.Epoch, FirstSequence: b.seq,
 		LastOffsetDelta: int32(len(b.rows) - 1),
 		Records:         a.recordRefs[start:],
 	}

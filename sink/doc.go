@@ -86,9 +86,9 @@
 // known later are fenced before their first batch.
 //
 // After a clean stop nothing is on its way, and the fence of before holds as if the former leader went on: its sink
-// leaves its identity and the partitions where a broker has shown the fence, or taken a batch, by topic id
+// leaves its producer id and the partitions where a broker has shown the fence, or taken a batch, by topic id
 // (outbox.Fences, in the claim of outbox_cdc.leader), with those inherited that it had nothing to do with. Who gets
-// the epoch after that identity's knows that nobody has had the transactional id since, and spares those partitions.
+// the epoch after that producer id's knows that nobody has had the transactional id since, and spares those partitions.
 // Whatever else is so, they are fenced: another epoch or producer id, a topic made again or forgotten meanwhile, a
 // batch on its way. So a note that is used twice, or comes out of a dump, does no harm. sim_fence_test.go shows that
 // each rule is needed.
@@ -96,7 +96,7 @@
 // (a day): a process that was frozen for longer can write there, however the leaders changed.
 //
 // Every InitProducerId but a
-// Run's first names the identity held, so that it fails for the process that was
+// Run's first names the producer id held, so that it fails for the process that was
 // superseded: Run then ends with ErrFenced. An empty transaction now and then
 // keeps the id from expiring (transactional.id.expiration.ms, 7 days).
 //

@@ -26,10 +26,10 @@ const errIDNotFound sarama.KError = 105
 const MostRepairTimeout = repairTimeout + (1<<15-1)*time.Millisecond
 
 // timeoutOf is the transaction timeout of a new epoch; of is whose commit is brought about in it, or nobody.
-func (pc *producerIDClient) timeoutOf(of identity) time.Duration {
+func (pc *producerIDClient) timeoutOf(of producer) time.Duration {
 	switch {
 	case of != nobody:
-		return repairTimeout + time.Duration(of.epoch)*time.Millisecond
+		return repairTimeout + time.Duration(of.Epoch)*time.Millisecond
 	case pc.timeout >= repairTimeout && pc.timeout <= MostRepairTimeout:
 		return repairTimeout - time.Second
 	}
@@ -51,7 +51,7 @@ func (pc *producerIDClient) last(out *exactlyonce.Answer) error {
 	}
 	state := &res.TransactionStates[0]
 	if state.ErrorCode == errIDNotFound {
-		out.Outcome, out.Identity = exactlyonce.Undone, exactlyonce.Nobody
+		out.Outcome, out.Producer = exactlyonce.Undone, exactlyonce.Nobody
 		return nil
 	}
 	if err := pc.classify("DescribeTransactions", state.ErrorCode); err != nil {
@@ -62,8 +62,8 @@ func (pc *producerIDClient) last(out *exactlyonce.Answer) error {
 
 // outcomeOf reads the state that a coordinator tells.
 func outcomeOf(state *sarama.TransactionState, out *exactlyonce.Answer) error {
-	out.Identity = exactlyonce.Identity{PID: state.ProducerID, Epoch: state.ProducerEpoch}
-	out.Of = out.Identity
+	out.Producer = exactlyonce.Producer{PID: state.ProducerID, Epoch: state.ProducerEpoch}
+	out.Of = out.Producer
 	repairs := state.TransactionTimeout >= repairTimeout && state.TransactionTimeout <= MostRepairTimeout
 	if repairs {
 		out.Of.Epoch = int16((state.TransactionTimeout - repairTimeout) / time.Millisecond)
@@ -85,7 +85,7 @@ func outcomeOf(state *sarama.TransactionState, out *exactlyonce.Answer) error {
 
 // end is what is to be known of a partition.
 type end struct {
-	place
+	topicPartition
 	behind int64 // offset of the last record, or -1
 	ended  bool
 	shown  bool  // by the state of our producer
@@ -96,10 +96,10 @@ type end struct {
 const gone = 60
 
 // ends asks whether the end of a transaction is in the logs of partitions.
-func (pc *producerIDClient) ends(ctx context.Context, r *exactlyonce.Request, leaders map[place]string, out *answered) error {
+func (pc *producerIDClient) ends(ctx context.Context, r *exactlyonce.Request, leaders map[topicPartition]string, out *answered) error {
 	all := make([]*end, len(r.Partitions))
 	for i, p := range r.Partitions {
-		all[i] = &end{place: place{p.Topic, p.Number}, behind: -1}
+		all[i] = &end{topicPartition: topicPartition(p), behind: -1}
 		if len(r.Behind) > i {
 			all[i].behind = r.Behind[i]
 		}
@@ -109,7 +109,7 @@ func (pc *producerIDClient) ends(ctx context.Context, r *exactlyonce.Request, le
 	}
 	byLeader := map[string][]*end{}
 	for _, e := range all {
-		if leader := leaders[e.place]; leader != "" && !e.ended {
+		if leader := leaders[e.topicPartition]; leader != "" && !e.ended {
 			byLeader[leader] = append(byLeader[leader], e)
 		} else if e.err == nil {
 			e.err = sarama.ErrLeaderNotAvailable
@@ -138,17 +138,17 @@ const fencesAgain = 2
 
 // unmarked refuses the partitions that lack a fence's marker, which a coordinator may have given up. A fence
 // comes again for them. Where nobody can tell, as on brokers before 2.8, it holds from the first batch.
-func (pc *producerIDClient) unmarked(ctx context.Context, marker identity, targets []place, res *producerIDResult) {
+func (pc *producerIDClient) unmarked(ctx context.Context, marker producer, targets []topicPartition, res *producerIDResult) {
 	refused := res.refused
-	r := &exactlyonce.Request{Kind: exactlyonce.Ends, Of: exactlyonce.Identity{PID: marker.pid, Epoch: marker.epoch}, Marker: true}
+	r := &exactlyonce.Request{Kind: exactlyonce.Ends, Of: exactlyonce.Producer(marker), Marker: true}
 	for _, p := range targets {
 		if _, is := refused[p]; !is {
-			r.Partitions = append(r.Partitions, exactlyonce.Partition{Topic: p.topic, Number: p.partition})
+			r.Partitions = append(r.Partitions, exactlyonce.Partition(p))
 		}
 	}
 	out := answered{shown: res.shown}
 	_ = pc.ends(ctx, r, nil, &out) // what is missing says it
-	unseen := map[place]int{}
+	unseen := map[topicPartition]int{}
 	for p, err := range out.missing {
 		switch {
 		case errors.Is(err, sarama.ErrLeaderNotAvailable):
@@ -156,7 +156,7 @@ func (pc *producerIDClient) unmarked(ctx context.Context, marker identity, targe
 		case errors.Is(err, errNoEnd) && pc.unseen[p] < fencesAgain:
 			refused[p], unseen[p] = sarama.ErrLeaderNotAvailable, pc.unseen[p]+1
 		case errors.Is(err, errNoEnd):
-			pc.sink.cfg.Log.Info().Str("topic", p.topic).Int32("partition", p.partition).
+			pc.sink.cfg.Log.Info().Str("topic", p.Topic).Int32("partition", p.Number).
 				Msg("the broker shows no marker of the fence: former leaders are kept out from the first batch on")
 		}
 	}
@@ -164,18 +164,18 @@ func (pc *producerIDClient) unmarked(ctx context.Context, marker identity, targe
 }
 
 // judgeEnds fills the answer.
-func (pc *producerIDClient) judgeEnds(all []*end, leaders map[place]string, r *exactlyonce.Request, out *answered) (err error) {
+func (pc *producerIDClient) judgeEnds(all []*end, leaders map[topicPartition]string, r *exactlyonce.Request, out *answered) (err error) {
 	for i, e := range all {
 		switch {
 		case e.ended:
 			if out.shown != nil {
-				out.shown[e.place] = e.shown
+				out.shown[e.topicPartition] = e.shown
 			}
 			continue
 		case e.err != nil:
 			out.answer.Unknown = append(out.answer.Unknown, r.Partitions[i])
 			if code := sarama.KError(0); !errors.As(e.err, &code) { // the connection is of no use
-				pc.closeLeader(leaders[e.place])
+				pc.closeLeader(leaders[e.topicPartition])
 			}
 		default:
 			out.answer.Open = append(out.answer.Open, r.Partitions[i])
@@ -184,11 +184,11 @@ func (pc *producerIDClient) judgeEnds(all []*end, leaders map[place]string, r *e
 		if errors.Is(e.err, sarama.ErrLeaderNotAvailable) {
 			e.err = errNoLeader
 		}
-		e.err = fmt.Errorf("topic %s, partition %d: no row goes there before the last transaction is known to have its end there: %w", e.topic, e.partition, e.err)
+		e.err = fmt.Errorf("topic %s, partition %d: no row goes there before the last transaction is known to have its end there: %w", e.Topic, e.Number, e.err)
 		if out.missing == nil {
-			out.missing = map[place]error{}
+			out.missing = map[topicPartition]error{}
 		}
-		if out.missing[e.place] = e.err; err == nil {
+		if out.missing[e.topicPartition] = e.err; err == nil {
 			err = e.err
 		}
 	}
@@ -211,28 +211,28 @@ func fail(these []*end, err error) {
 }
 
 // leadersOf asks who leads the partitions. Of a topic that is gone for long nothing is left to end.
-func (pc *producerIDClient) leadersOf(ctx context.Context, all []*end, try int) map[place]string {
+func (pc *producerIDClient) leadersOf(ctx context.Context, all []*end, try int) map[topicPartition]string {
 	topics := map[string]bool{}
 	var names []string
 	for _, e := range all {
-		if !topics[e.topic] {
-			topics[e.topic] = true
-			names = append(names, e.topic)
+		if !topics[e.Topic] {
+			topics[e.Topic] = true
+			names = append(names, e.Topic)
 		}
 	}
 	infos, err := pc.metadata.ask(ctx, &metadataRequest{topics: names})
-	leaders := map[place]string{}
+	leaders := map[topicPartition]string{}
 	for _, e := range all {
-		info := infos[e.topic]
+		info := infos[e.Topic]
 		switch {
 		case err != nil:
 			e.err = err
-		case info.code == sarama.ErrUnknownTopicOrPartition, info.code == sarama.ErrNoError && int(e.partition) >= len(info.leaders):
+		case info.code == sarama.ErrUnknownTopicOrPartition, info.code == sarama.ErrNoError && int(e.Number) >= len(info.leaders):
 			e.err, e.ended = sarama.ErrUnknownTopicOrPartition, try >= gone
-		case int(e.partition) >= len(info.leaders):
+		case int(e.Number) >= len(info.leaders):
 			e.err = info.code
 		default:
-			leaders[e.place] = info.leaders[e.partition]
+			leaders[e.topicPartition] = info.leaders[e.Number]
 		}
 	}
 	return leaders
@@ -276,7 +276,7 @@ func endsAt(b *sarama.Broker, r *exactlyonce.Request, these []*end) error {
 			return err
 		}
 		for _, e := range these {
-			at, is := stable[e.place]
+			at, is := stable[e.topicPartition]
 			e.ended = is && e.behind >= 0 && at > e.behind
 		}
 		if r.Try < describeAfter {
@@ -287,25 +287,25 @@ func endsAt(b *sarama.Broker, r *exactlyonce.Request, these []*end) error {
 }
 
 // offsets are the ends of partition logs, for readers of an isolation level.
-func offsets(b *sarama.Broker, these []*end, level sarama.IsolationLevel) (map[place]int64, error) {
+func offsets(b *sarama.Broker, these []*end, level sarama.IsolationLevel) (map[topicPartition]int64, error) {
 	req := sarama.NewOffsetRequest(sarama.MaxVersion)
 	req.IsolationLevel = level
 	for _, e := range these {
-		req.AddBlock(e.topic, e.partition, sarama.OffsetNewest, 1)
+		req.AddBlock(e.Topic, e.Number, sarama.OffsetNewest, 1)
 	}
 	res, err := b.GetAvailableOffsets(req)
 	if err != nil {
 		return nil, err
 	}
-	at := map[place]int64{}
+	at := map[topicPartition]int64{}
 	for _, e := range these {
-		switch block := res.GetBlock(e.topic, e.partition); {
+		switch block := res.GetBlock(e.Topic, e.Number); {
 		case block == nil:
 			e.err = sarama.ErrIncompleteResponse
 		case block.Err != sarama.ErrNoError:
 			e.err = block.Err
 		default:
-			at[e.place] = block.Offset
+			at[e.topicPartition] = block.Offset
 		}
 	}
 	return at, nil
@@ -313,20 +313,20 @@ func offsets(b *sarama.Broker, these []*end, level sarama.IsolationLevel) (map[p
 
 // describeEnds asks what our producer has in the partitions.
 func describeEnds(b *sarama.Broker, r *exactlyonce.Request, these []*end) error {
-	req, at := &sarama.DescribeProducersRequest{}, map[place]*end{}
+	req, at := &sarama.DescribeProducersRequest{}, map[topicPartition]*end{}
 	topics := map[string]int{}
 	for _, e := range these {
 		if e.ended || e.err != nil {
 			continue
 		}
-		at[e.place] = e
-		i, is := topics[e.topic]
+		at[e.topicPartition] = e
+		i, is := topics[e.Topic]
 		if !is {
 			i = len(req.Topics)
-			topics[e.topic] = i
-			req.Topics = append(req.Topics, sarama.DescribeProducersRequestTopic{Name: e.topic})
+			topics[e.Topic] = i
+			req.Topics = append(req.Topics, sarama.DescribeProducersRequestTopic{Name: e.Topic})
 		}
-		req.Topics[i].PartitionIndexes = append(req.Topics[i].PartitionIndexes, e.partition)
+		req.Topics[i].PartitionIndexes = append(req.Topics[i].PartitionIndexes, e.Number)
 		e.err = sarama.ErrIncompleteResponse
 	}
 	if len(at) == 0 {
@@ -340,7 +340,7 @@ func describeEnds(b *sarama.Broker, r *exactlyonce.Request, these []*end) error 
 	for _, t := range res.Topics {
 		for i := range t.Partitions {
 			p := &t.Partitions[i]
-			e := at[place{t.Name, p.PartitionIndex}]
+			e := at[topicPartition{t.Name, p.PartitionIndex}]
 			switch {
 			case e == nil:
 			case p.ErrorCode == sarama.ErrTopicAuthorizationFailed:
@@ -387,8 +387,8 @@ func stableEnds(b *sarama.Broker, these []*end) error {
 		return err
 	}
 	for _, e := range these {
-		at, is := stable[e.place]
-		high, both := all[e.place]
+		at, is := stable[e.topicPartition]
+		high, both := all[e.topicPartition]
 		if e.ended = is && both && at >= high; !e.ended && e.err == nil {
 			e.err = fmt.Errorf("%w: grant READ on the topic to our user: whose transaction is open there cannot be told", sarama.ErrTopicAuthorizationFailed)
 		}

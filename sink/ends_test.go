@@ -253,12 +253,12 @@ func leaderless(t *testing.T, k *harness.Cluster, topic string) {
 
 func TestOutcomesThatACoordinatorTells(t *testing.T) {
 	const ordinary, repair = 30 * time.Second, repairTimeout + 7*time.Millisecond
-	now, seventh := exactlyonce.Identity{PID: 5, Epoch: 9}, exactlyonce.Identity{PID: 5, Epoch: 7}
+	now, seventh := exactlyonce.Producer{PID: 5, Epoch: 9}, exactlyonce.Producer{PID: 5, Epoch: 7}
 	for _, c := range []struct {
 		state   string
 		timeout time.Duration
 		outcome exactlyonce.Outcome
-		of      exactlyonce.Identity
+		of      exactlyonce.Producer
 	}{
 		{sarama.TransactionStateEmpty, ordinary, exactlyonce.Undone, now},
 		{sarama.TransactionStateOngoing, ordinary, exactlyonce.Running, now},
@@ -271,7 +271,7 @@ func TestOutcomesThatACoordinatorTells(t *testing.T) {
 	} {
 		var a exactlyonce.Answer
 		err := outcomeOf(&sarama.TransactionState{TransactionState: c.state, TransactionTimeout: c.timeout, ProducerID: 5, ProducerEpoch: 9}, &a)
-		if err != nil || a.Outcome != c.outcome || a.Of != c.of || a.Identity != now {
+		if err != nil || a.Outcome != c.outcome || a.Of != c.of || a.Producer != now {
 			t.Errorf("%s, %v: %+v, %v", c.state, c.timeout, a, err)
 		}
 	}
@@ -285,13 +285,13 @@ func TestOutcomesThatACoordinatorTells(t *testing.T) {
 	if got := pc.timeoutOf(nobody); got >= repairTimeout {
 		t.Errorf("an ordinary timeout of %v", got)
 	}
-	if got := pc.timeoutOf(identity{5, 7}); got != repair {
+	if got := pc.timeoutOf(producer{5, 7}); got != repair {
 		t.Errorf("a repair's timeout of %v", got)
 	}
 }
 
 func TestEndsOfAProducer(t *testing.T) {
-	of := exactlyonce.Identity{PID: 5, Epoch: 7}
+	of := exactlyonce.Producer{PID: 5, Epoch: 7}
 	state := func(pid int64, epoch int32, start int64) []sarama.ProducerState {
 		return []sarama.ProducerState{{ProducerID: 4, ProducerEpoch: 7, CurrentTxnStartOffset: 3}, {ProducerID: pid, ProducerEpoch: epoch, CurrentTxnStartOffset: start}}
 	}

@@ -33,8 +33,8 @@ func TestWhatALeaderInherits(t *testing.T) {
 			t.Fatalf("%s: job %+v", name, w.job)
 		}
 		for _, f := range w.job.fence {
-			if f.spared != slices.Contains(c.spared, f.partition) {
-				t.Errorf("%s: partition %d is spared: %v", name, f.partition, f.spared)
+			if f.spared != slices.Contains(c.spared, f.Number) {
+				t.Errorf("%s: partition %d is spared: %v", name, f.Number, f.spared)
 			}
 		}
 	}
@@ -44,7 +44,7 @@ func TestWhatALeaderInherits(t *testing.T) {
 func fenceStage(t *testing.T, before *outbox.Fences) *stage {
 	s := newStage(t, true)
 	s.m.cfg.before = before
-	s.m.started(identity{1, 5}, true)
+	s.m.started(producer{1, 5}, true)
 	return s
 }
 
@@ -64,7 +64,7 @@ func TestWhatALeaderPassesOn(t *testing.T) {
 	leaves(s, inherited.Partitions)
 	s.hear(0, 1, 3) // and the fence is on its way
 	leaves(s, inherited.Partitions)
-	s.m.jobDone(producerIDResult{id: identity{1, 5}, fenced: []place{{"t", 0}, {"t", 1}, {"t", 2}}, shown: map[place]bool{{"t", 0}: true, {"t", 2}: true}})
+	s.m.jobDone(producerIDResult{id: producer{1, 5}, fenced: []topicPartition{{"t", 0}, {"t", 1}, {"t", 2}}, shown: map[topicPartition]bool{{"t", 0}: true, {"t", 2}: true}})
 	s.sent(s.later(0))
 	leaves(s, []int32{2})
 
@@ -84,7 +84,7 @@ func TestWhatALeaderPassesOn(t *testing.T) {
 func TestAForgottenTopicIsNotInherited(t *testing.T) {
 	s := fenceStage(t, &outbox.Fences{PID: 1, Epoch: 4, Topics: map[string]outbox.FencedTopic{"t": {ID: (sarama.Uuid{1}).String(), Partitions: []int32{0}}}})
 	s.hear(0, 1, 1)
-	s.m.jobDone(producerIDResult{id: identity{1, 5}, fenced: []place{{"t", 0}}, shown: map[place]bool{{"t", 0}: true}})
+	s.m.jobDone(producerIDResult{id: producer{1, 5}, fenced: []topicPartition{{"t", 0}}, shown: map[topicPartition]bool{{"t", 0}: true}})
 	_, w := s.publish(-1)
 	s.answer(s.sent(w), reply{})
 	s.hear(sarama.ErrTopicAuthorizationFailed, 1, 1)
@@ -99,7 +99,7 @@ func TestWhatALeaderLeaves(t *testing.T) {
 	s := newStage(t, true)
 	s.publish(0)
 	s.hear(0, 1, 4)
-	s.m.jobDone(producerIDResult{id: identity{1, 1}, fenced: []place{{"t", 0}, {"t", 1}, {"t", 2}, {"t", 3}}, shown: map[place]bool{{"t", 1}: true, {"t", 2}: true}})
+	s.m.jobDone(producerIDResult{id: producer{1, 1}, fenced: []topicPartition{{"t", 0}, {"t", 1}, {"t", 2}, {"t", 3}}, shown: map[topicPartition]bool{{"t", 1}: true, {"t", 2}: true}})
 	b := s.sent(s.later(0))
 	leaves := func(what string, want ...int32) {
 		t.Helper()

@@ -125,7 +125,7 @@ var questions = []func(*sarama.Broker, *headersConn){
 		lookFor(b, c, fetchVersion)
 	},
 	func(b *sarama.Broker, _ *headersConn) {
-		_ = listOffsets(b, []place{{"orders", 0}}, sarama.OffsetOldest, map[place]int64{})
+		_ = listOffsets(b, []topicPartition{{"orders", 0}}, sarama.OffsetOldest, map[topicPartition]int64{})
 	},
 	func(b *sarama.Broker, _ *headersConn) {
 		rows := rowsOf("orders", "k", "v", 2)
@@ -149,14 +149,14 @@ var questions = []func(*sarama.Broker, *headersConn){
 		_ = canFence(b)
 	},
 	func(b *sarama.Broker, c *headersConn) {
-		if block, err := (&reader{Broker: b, conn: c, version: fetchVersion}).fetch(place{"orders", 0}, 5); err == nil {
+		if block, err := (&reader{Broker: b, conn: c, version: fetchVersion}).fetch(topicPartition{"orders", 0}, 5); err == nil {
 			_, _ = feedJournal(exactlyonce.NewReader(&exactlyonce.Request{Until: exactlyonce.Nobody}), block.headers)
 		}
 	},
 }
 
 func lookFor(b *sarama.Broker, c *headersConn, version int16) {
-	if block, err := (&reader{Broker: b, conn: c, version: version}).fetch(place{"orders", 0}, 5); err == nil {
+	if block, err := (&reader{Broker: b, conn: c, version: version}).fetch(topicPartition{"orders", 0}, 5); err == nil {
 		search{n: 1}.in(block, 5)
 	}
 }
@@ -304,7 +304,7 @@ func journalBatches(t testing.TB) []byte {
 func TestJournalIsRead(t *testing.T) {
 	t.Parallel()
 	good := journalBatches(t)
-	reader := exactlyonce.NewReader(&exactlyonce.Request{Until: exactlyonce.Identity{PID: 7, Epoch: 1}})
+	reader := exactlyonce.NewReader(&exactlyonce.Request{Until: exactlyonce.Producer{PID: 7, Epoch: 1}})
 	done, err := feedJournal(reader, headersOf(good))
 	if u := reader.Answer().Units; !done || err != nil || len(u) != 1 || u[0].Number != 1 || u[0].Table != "public.outbox" || reader.Next() != 5 {
 		t.Errorf("%+v, next %d, %v", u, reader.Next(), err)

@@ -296,7 +296,7 @@ func TestASearchOfALogWithoutOffsetsEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	_, found, err := scan(ctx, b, search{fenceTarget: fenceTarget{place: place{"t", 0}}, from: 5, n: 1})
+	_, found, err := scan(ctx, b, search{fenceTarget: fenceTarget{topicPartition: topicPartition{"t", 0}}, from: 5, n: 1})
 	if found || !errors.Is(err, sarama.ErrOffsetOutOfRange) || fetched.Load() != 2 {
 		t.Errorf("found %v, %v, after %d fetches", found, err, fetched.Load())
 	}

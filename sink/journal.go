@@ -30,7 +30,7 @@ func logBatch(h *header) (*exactlyonce.LogBatch, error) {
 		return nil, fmt.Errorf("offset %d: %w", h.first, errNoBatch)
 	}
 	b := &exactlyonce.LogBatch{
-		Offset: h.first, By: exactlyonce.Identity{PID: h.pid, Epoch: h.epoch}, Transactional: h.batch[attributes]&0x10 != 0,
+		Offset: h.first, By: exactlyonce.Producer{PID: h.pid, Epoch: h.epoch}, Transactional: h.batch[attributes]&0x10 != 0,
 	}
 	n := int64(int32(binary.BigEndian.Uint32(h.batch[count:])))
 	switch {

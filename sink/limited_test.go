@@ -45,7 +45,7 @@ func searchAt(t *testing.T, cfg Config, topic string) (sequences []int32, err er
 		return nil, err
 	}
 	defer func() { _ = r.Close() }()
-	answer, err := r.fetch(place{topic, 0}, 0)
+	answer, err := r.fetch(topicPartition{topic, 0}, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -27,8 +27,8 @@ type machine struct {
 	now     time.Time
 	closed  bool // nothing may be sent now; see Config.Until
 
-	id      identity
-	fencing bool // the identity belongs to a transactional id
+	id      producer
+	fencing bool // the producer id belongs to a transactional id
 	// inherited are topics whose fences the leader before has left, and that were not forgotten since.
 	inherited map[string]outbox.FencedTopic
 	tx        *transactor // nil: no transactions
@@ -53,14 +53,14 @@ type machine struct {
 	ackedAt    time.Time
 
 	// Producer id: at most one job is out.
-	jobOut   bool
-	idFails  trouble
-	resolves []*batch // wanted
-	unfenced bool     // some partition may want fencing
-	reused   bool     // a partition whose sequence is forgotten has had batches under the identity
-	jobAt    time.Time
-	keepAt   time.Time
-	verdict  usability
+	jobOut    bool
+	idFails   trouble
+	resolves  []*batch // wanted
+	unfenced  bool     // some partition may want fencing
+	reused    bool     // a partition whose sequence is forgotten has had batches under the producer id
+	jobAt     time.Time
+	keepAt    time.Time
+	usability usability
 	// The class of the reason that was told for an unusable cluster, and when.
 	told   string
 	toldAt time.Time
@@ -106,9 +106,9 @@ const (
 	unusable
 )
 
-type place struct {
-	topic     string
-	partition int32
+type topicPartition struct {
+	Topic  string
+	Number int32
 }
 
 // work is what is to be done now.
@@ -150,15 +150,15 @@ type producerIDJob struct {
 	// then search the partition log for them.
 	resolve []search
 	// keepAlive, if set, refreshes the id by an empty transaction there.
-	keepAlive *place
+	keepAlive *topicPartition
 	// request, if set, is all there is to do; see transactor.
 	request *exactlyonce.Request
 	// leaders of the partitions of an Ends, as far as the machine knows them.
-	leaders map[place]string
+	leaders map[topicPartition]string
 }
 
 type fenceTarget struct {
-	place
+	topicPartition
 	leader string
 	spared bool // it is fenced, and only its end is asked for
 }
@@ -167,7 +167,7 @@ type search struct {
 	fenceTarget
 	batch  *batch      // only handed back, never looked into
 	uuid   sarama.Uuid // of the topic that from is an offset of
-	as     identity
+	as     producer
 	seq    int32
 	n      int
 	from   int64
@@ -176,11 +176,11 @@ type search struct {
 }
 
 type producerIDResult struct {
-	id      identity
-	fenced  []place
-	shown   map[place]bool  // of these: its leader says so
-	tails   map[place]int64 // log ends after fencing, where known
-	refused map[place]sarama.KError
+	id      producer
+	fenced  []topicPartition
+	shown   map[topicPartition]bool  // of these: its leader says so
+	tails   map[topicPartition]int64 // log ends after fencing, where known
+	refused map[topicPartition]sarama.KError
 	found   []searched
 }
 
@@ -207,7 +207,7 @@ func newMachine(cluster string, cfg machineConfig, topics []string) *machine {
 	if tx := cfg.transactions; tx != nil {
 		journal := newTopic(tx.Journal)
 		journal.queues = []*partitionQueue{{topic: journal, as: nobody, tail: -1}}
-		m.tx = &transactor{cfg: tx, journal: journal, back: map[*outbox.Row]error{}, unended: map[place]bool{}}
+		m.tx = &transactor{cfg: tx, journal: journal, back: map[*outbox.Row]error{}, unended: map[topicPartition]bool{}}
 	}
 	for _, name := range topics {
 		m.topics[name] = newTopic(name)

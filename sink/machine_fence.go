@@ -24,7 +24,7 @@ func (m *machine) jobDone(o producerIDResult) {
 		}
 	}
 	for p, code := range o.refused {
-		t := m.topics[p.topic]
+		t := m.topics[p.Topic]
 		switch {
 		case t == nil:
 		case code == sarama.ErrTopicAuthorizationFailed:
@@ -43,9 +43,9 @@ func (m *machine) jobDone(o producerIDResult) {
 }
 
 // queueOf is a partition that metadata told of, or nil: it may be forgotten meanwhile.
-func (m *machine) queueOf(p place) *partitionQueue {
-	if t := m.topics[p.topic]; t != nil && int(p.partition) < len(t.queues) {
-		return t.queues[p.partition]
+func (m *machine) queueOf(p topicPartition) *partitionQueue {
+	if t := m.topics[p.Topic]; t != nil && int(p.Number) < len(t.queues) {
+		return t.queues[p.Number]
 	}
 	return nil
 }
@@ -87,8 +87,8 @@ func (m *machine) nextJob() *producerIDJob {
 
 // toFence lists the partitions to be fenced. Without a transactional id there
 // is nothing to fence with. But a partition that was forgotten, and is there again, begins
-// with sequence 0, which a broker would take for its first batch under this identity, and
-// acknowledge without appending: then a new identity comes first.
+// with sequence 0, which a broker would take for its first batch under this producer id, and
+// acknowledge without appending: then a new producer id comes first.
 func (m *machine) toFence() []fenceTarget {
 	var targets []fenceTarget
 	for _, t := range m.topics {
@@ -109,16 +109,16 @@ func (m *machine) toFence() []fenceTarget {
 }
 
 func (q *partitionQueue) target() fenceTarget {
-	return fenceTarget{place: place{q.topic.name, q.partition}, leader: q.leader}
+	return fenceTarget{topicPartition: topicPartition{q.topic.name, q.partition}, leader: q.leader}
 }
 
 // quiet finds a partition for the empty transaction that keeps the id alive:
 // one without a batch of an older epoch in flight, which the marker would refuse.
-func (m *machine) quiet() *place {
+func (m *machine) quiet() *topicPartition {
 	for _, t := range m.topics {
 		for _, q := range t.queues {
 			if t.state == topicReady && q.fenced && q.leader != "" && (q.inFlight == nil || q.inFlight.as == m.id) {
-				return &place{t.name, q.partition}
+				return &topicPartition{t.name, q.partition}
 			}
 		}
 	}
@@ -128,13 +128,13 @@ func (m *machine) quiet() *place {
 // idTrouble notes why the producerIDClient fails; it goes on trying.
 func (m *machine) idTrouble(err error) { m.idFails.fail(m.now, err) }
 
-// started tells the first identity.
-func (m *machine) started(id identity, fencing bool) {
+// started tells the first producer id.
+func (m *machine) started(id producer, fencing bool) {
 	m.id, m.fencing = id, fencing
 	m.idFails = trouble{}
 	m.keepAt = m.now.Add(m.cfg.keepAlive)
 	// Nobody else has had the transactional id since: the epoch is the next one.
-	if f := m.cfg.before; f != nil && fencing && id.pid == f.PID && id.epoch == f.Epoch+1 {
+	if f := m.cfg.before; f != nil && fencing && id.PID == f.PID && id.Epoch == f.Epoch+1 {
 		m.inherited = maps.Clone(f.Topics)
 	}
 }
@@ -158,7 +158,7 @@ func (m *machine) leave() *outbox.Fences {
 	if m.tx != nil || !m.fencing {
 		return nil
 	}
-	f := &outbox.Fences{PID: m.id.pid, Epoch: m.id.epoch, Topics: map[string]outbox.FencedTopic{}}
+	f := &outbox.Fences{PID: m.id.PID, Epoch: m.id.Epoch, Topics: map[string]outbox.FencedTopic{}}
 	for name, t := range m.topics {
 		if t.state != topicReady || t.uuid == (sarama.Uuid{}) { // of brokers before Kafka 2.8
 			continue

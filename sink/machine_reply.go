@@ -28,22 +28,22 @@ func (m *machine) produced(b *batch, r reply) {
 		return
 	}
 	switch b.judge(r, m.id) {
-	case verdictAck:
+	case actionAck:
 		m.ack(b, r.offset)
-	case verdictRetry:
+	case actionRetry:
 		m.wait(q, r.cause(q), backoffMax)
-	case verdictSlow:
+	case actionSlow:
 		m.wait(q, r.cause(q), backoffSlow)
-	case verdictSplit:
+	case actionSplit:
 		m.split(b, r)
-	case verdictRebind:
+	case actionRebind:
 		q.bind(b, m.id)
 		m.launch(q)
-	case verdictResolve:
+	case actionResolve:
 		b.unresolved = true
 		m.note("searching the partition log for a batch whose outcome is unknown", q.topic.name, r.cause(q))
 		m.launch(q)
-	case verdictTopic:
+	case actionTopic:
 		m.wait(q, r.cause(q), backoffSlow)
 		m.blockTopic(q.topic, withHint(r.cause(q)))
 	}

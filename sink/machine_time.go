@@ -140,7 +140,7 @@ func (m *machine) next() time.Time {
 	if m.tx != nil && m.tx.once != nil && m.tx.once.Lacking(m.led) {
 		sooner(m.tx.revisitAt)
 	}
-	if m.verdict != unusable {
+	if m.usability != unusable {
 		if since, err := m.trouble(); err != nil {
 			sooner(since.Add(m.cfg.outageAfter))
 		}
@@ -193,16 +193,16 @@ func (m *machine) judgeCluster() {
 	since, err := m.trouble()
 	switch {
 	case err == nil:
-		if m.verdict != usable && m.begun() && !m.answered.IsZero() {
+		if m.usability != usable && m.begun() && !m.answered.IsZero() {
 			m.say(usable, nil)
 		}
-	case m.verdict == unusable:
+	case m.usability == unusable:
 		// A new reason is told, too: first brokers do not answer, then those that are left say
 		// that they are too few. At intervals, since partitions may have different reasons.
 		if ErrorClass(err) != m.told && m.now.Sub(m.toldAt) >= 5*m.cfg.outageAfter {
 			m.say(unusable, err)
 		}
-	case m.now.Sub(since) >= m.cfg.outageAfter, m.verdict == usabilityUnknown && m.askFails.err != nil:
+	case m.now.Sub(since) >= m.cfg.outageAfter, m.usability == usabilityUnknown && m.askFails.err != nil:
 		m.say(unusable, err)
 	}
 }
@@ -216,7 +216,7 @@ func (m *machine) begun() bool {
 }
 
 func (m *machine) say(u usability, err error) {
-	m.verdict, m.told, m.toldAt = u, ErrorClass(err), m.now
+	m.usability, m.told, m.toldAt = u, ErrorClass(err), m.now
 	m.out.states = append(m.out.states, outbox.ClusterState{Cluster: m.cluster, Usable: u == usable, Err: err})
 }
 

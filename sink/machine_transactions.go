@@ -32,16 +32,16 @@ type transactor struct {
 	given, progress time.Time
 	revisitAt       time.Time
 	// unended are partitions in which an end was found missing, and not yet found to be there.
-	unended map[place]bool
+	unended map[topicPartition]bool
 }
 
 // answered is what a request of the exactlyonce.Machine led to.
 type answered struct {
 	request *exactlyonce.Request
 	answer  exactlyonce.Answer
-	refused map[place]sarama.KError // of an Add: why
-	missing map[place]error         // of an Ends: why there is none
-	shown   map[place]bool          // of an Ends: its leader says so; nil: nobody asks
+	refused map[topicPartition]sarama.KError // of an Add: why
+	missing map[topicPartition]error         // of an Ends: why there is none
+	shown   map[topicPartition]bool          // of an Ends: its leader says so; nil: nobody asks
 }
 
 // ended is a transaction's end, and how long after its rows were there.
@@ -292,7 +292,7 @@ func (m *machine) batchOf(r *exactlyonce.Request, q *partitionQueue) *batch {
 	for i := range r.Batch.Units {
 		rows = append(rows, &outbox.Row{Topic: q.topic.name, Value: r.Batch.Units[i].Append(nil)})
 	}
-	b := &batch{queue: q, rows: rows, bytes: batchOverhead, made: m.now, request: r, as: identity{r.As.PID, r.As.Epoch}, seq: r.Batch.Seq}
+	b := &batch{queue: q, rows: rows, bytes: batchOverhead, made: m.now, request: r, as: producer(r.As), seq: r.Batch.Seq}
 	for _, row := range rows {
 		b.bytes, b.headers = b.bytes+recordSize(row), b.headers+len(row.Headers)
 	}
@@ -356,9 +356,9 @@ func (m *machine) wasAnswered(a answered) {
 		switch {
 		case q == nil:
 		case code == sarama.ErrTopicAuthorizationFailed || code == sarama.ErrInvalidTopic:
-			m.unfit(q.topic, withHint(fmt.Errorf("topic %s: %w", p.topic, code)))
+			m.unfit(q.topic, withHint(fmt.Errorf("topic %s: %w", p.Topic, code)))
 		default:
-			m.wait(q, fmt.Errorf("topic %s, partition %d: %w", p.topic, p.partition, code), backoffMax)
+			m.wait(q, fmt.Errorf("topic %s, partition %d: %w", p.Topic, p.Number, code), backoffMax)
 		}
 	}
 	m.learnEnds(&a)
@@ -380,7 +380,7 @@ func (m *machine) learnEnds(a *answered) {
 	}
 	changed := false
 	for _, p := range a.request.Partitions {
-		at := place{p.Topic, p.Number}
+		at := topicPartition(p)
 		lacks := a.missing[at] != nil && (a.request.Marker || a.request.Try >= describeAfter)
 		if lacks == m.tx.unended[at] {
 			continue
@@ -395,23 +395,23 @@ func (m *machine) learnEnds(a *answered) {
 	}
 	m.out.unended = map[string][]int32{}
 	for at := range m.tx.unended {
-		m.out.unended[at.topic] = append(m.out.unended[at.topic], at.partition)
+		m.out.unended[at.Topic] = append(m.out.unended[at.Topic], at.Number)
 	}
 }
 
 // leadersOf are the leaders of partitions whose ends are asked for.
-func (m *machine) leadersOf(r *exactlyonce.Request) map[place]string {
+func (m *machine) leadersOf(r *exactlyonce.Request) map[topicPartition]string {
 	if r.Kind != exactlyonce.Ends {
 		return nil
 	}
-	leaders := map[place]string{}
+	leaders := map[topicPartition]string{}
 	for _, p := range r.Partitions {
-		q := m.queueOf(place{p.Topic, p.Number})
+		q := m.queueOf(topicPartition(p))
 		if m.isJournal(p.Topic) {
 			q = m.tx.journal.queues[0]
 		}
 		if q != nil {
-			leaders[place{p.Topic, p.Number}] = q.leader
+			leaders[topicPartition(p)] = q.leader
 		}
 	}
 	return leaders
@@ -432,7 +432,7 @@ func (m *machine) revisit() {
 
 // led says that a partition has a leader, and its topic can be used.
 func (m *machine) led(p exactlyonce.Partition) bool {
-	q := m.queueOf(place{p.Topic, p.Number})
+	q := m.queueOf(topicPartition(p))
 	return q != nil && q.leader != "" && q.topic.state == topicReady
 }
 

@@ -43,7 +43,7 @@ type partitionQueue struct {
 	given   []*outbox.Row
 	offered bool
 
-	as  identity
+	as  producer
 	seq int32
 	// tail is the offset behind everything known to be in the partition log before the
 	// batch in flight, or -1. A search for that batch starts there.
@@ -64,7 +64,7 @@ type limits struct {
 
 // next takes the next batch out of the queue, or returns nil. It stops before
 // a row that is rejected or belongs elsewhere. A row that is larger than the limit goes alone.
-func (q *partitionQueue) next(most limits, as identity, now time.Time) *batch {
+func (q *partitionQueue) next(most limits, as producer, now time.Time) *batch {
 	rows := q.rows.peek()
 	if q.limit > 0 {
 		most.rows = min(most.rows, q.limit)
@@ -121,7 +121,7 @@ func sameKey(r *outbox.Row) func(*outbox.Row) bool {
 
 // bind gives the batch its sequence. Only a batch that is not in the partition log may
 // be bound. A new epoch starts at 0.
-func (q *partitionQueue) bind(b *batch, as identity) {
+func (q *partitionQueue) bind(b *batch, as producer) {
 	if q.as != as {
 		q.as, q.seq = as, 0
 	}

@@ -85,62 +85,62 @@ func TestATablesPartitionerChooses(t *testing.T) {
 // TestJudge has a line for each answer of doc.go's table, for a batch
 // whose earlier tries are settled and for one with an open try.
 func TestJudge(t *testing.T) {
-	mine, older := identity{1, 5}, identity{1, 3}
+	mine, older := producer{1, 5}, producer{1, 3}
 	network := errors.New("connection reset")
 	for _, c := range []struct {
 		name         string
 		r            reply
-		as           identity
-		clean, open  verdict
+		as           producer
+		clean, open  action
 		maybeIfClean bool
 	}{
-		{"acknowledged", reply{offset: 7}, mine, verdictAck, verdictAck, false},
-		{"known duplicate", reply{code: 46, offset: -1}, mine, verdictAck, verdictAck, false},
-		{"never sent", reply{err: network, unsent: true}, mine, verdictRetry, verdictRetry, false},
-		{"answer lost", reply{err: network}, mine, verdictRetry, verdictRetry, true},
-		{"cannot be encoded", reply{err: sarama.PacketEncodingError{Info: "too large"}, unsent: true}, mine, verdictSplit, verdictResolve, false},
-		{"timed out", reply{code: 7, offset: -1}, mine, verdictRetry, verdictRetry, true},
-		{"too few replicas after append", reply{code: 20, offset: -1}, mine, verdictRetry, verdictRetry, true},
-		{"unknown server error", reply{code: -1, offset: -1}, mine, verdictRetry, verdictRetry, true},
-		{"appended, then not leader", reply{code: 6, offset: 12}, mine, verdictRetry, verdictRetry, true},
-		{"appended first of all, then not leader", reply{code: 6, offset: 0}, mine, verdictRetry, verdictRetry, true},
-		{"appended, then topic deleted", reply{code: 3, offset: 12}, mine, verdictRetry, verdictRetry, true},
-		{"code of the future, appended", reply{code: 131, offset: 12}, mine, verdictRetry, verdictRetry, true},
-		{"too large, with an offset", reply{code: 10, offset: 0}, mine, verdictSplit, verdictResolve, false},
-		{"epoch, on an older one of ours, with an offset", reply{code: 47, offset: 0}, older, verdictRebind, verdictResolve, false},
-		{"unknown topic", reply{code: 3, offset: -1}, mine, verdictRetry, verdictRetry, false},
-		{"no leader", reply{code: 5, offset: -1}, mine, verdictRetry, verdictRetry, false},
-		{"not leader", reply{code: 6, offset: -1}, mine, verdictRetry, verdictRetry, false},
-		{"broker not available", reply{code: 8, offset: -1}, mine, verdictRetry, verdictRetry, false},
-		{"coordinator loading", reply{code: 14, offset: -1}, mine, verdictRetry, verdictRetry, false},
-		{"too few replicas", reply{code: 19, offset: -1}, mine, verdictRetry, verdictRetry, false},
-		{"storage error", reply{code: 56, offset: -1}, mine, verdictRetry, verdictRetry, false},
-		{"code of the future", reply{code: 131, offset: -1}, mine, verdictRetry, verdictRetry, false},
-		{"corrupt once", reply{code: 2, offset: -1}, mine, verdictRetry, verdictRetry, false},
-		{"too large", reply{code: 10, offset: -1}, mine, verdictSplit, verdictResolve, false},
-		{"larger than a segment", reply{code: 18, offset: -1}, mine, verdictSplit, verdictResolve, false},
-		{"timestamp", reply{code: 32, offset: -1}, mine, verdictSplit, verdictResolve, false},
-		{"invalid record", reply{code: 87, offset: -1}, mine, verdictSplit, verdictResolve, false},
-		{"topic not authorised", reply{code: 29, offset: -1}, mine, verdictTopic, verdictTopic, false},
-		{"invalid topic", reply{code: 17, offset: -1}, mine, verdictTopic, verdictTopic, false},
-		{"cluster not authorised", reply{code: 31, offset: -1}, mine, verdictSlow, verdictSlow, false},
-		{"transactional id not authorised", reply{code: 53, offset: -1}, mine, verdictSlow, verdictSlow, false},
-		{"compression not supported", reply{code: 76, offset: -1}, mine, verdictSlow, verdictSlow, false},
-		{"out of order", reply{code: 45, offset: -1}, mine, verdictResolve, verdictResolve, false},
-		{"unknown producer", reply{code: 59, offset: -1}, mine, verdictResolve, verdictResolve, false},
-		{"epoch, on the current one", reply{code: 47, offset: -1}, mine, verdictResolve, verdictResolve, false},
-		{"epoch, on an older one of ours", reply{code: 47, offset: -1}, older, verdictRebind, verdictResolve, false},
-		{"fenced", reply{code: 90, offset: -1}, mine, verdictResolve, verdictResolve, false},
-		{"transaction state", reply{code: 48, offset: -1}, mine, verdictRetry, verdictRetry, false},
+		{"acknowledged", reply{offset: 7}, mine, actionAck, actionAck, false},
+		{"known duplicate", reply{code: 46, offset: -1}, mine, actionAck, actionAck, false},
+		{"never sent", reply{err: network, unsent: true}, mine, actionRetry, actionRetry, false},
+		{"answer lost", reply{err: network}, mine, actionRetry, actionRetry, true},
+		{"cannot be encoded", reply{err: sarama.PacketEncodingError{Info: "too large"}, unsent: true}, mine, actionSplit, actionResolve, false},
+		{"timed out", reply{code: 7, offset: -1}, mine, actionRetry, actionRetry, true},
+		{"too few replicas after append", reply{code: 20, offset: -1}, mine, actionRetry, actionRetry, true},
+		{"unknown server error", reply{code: -1, offset: -1}, mine, actionRetry, actionRetry, true},
+		{"appended, then not leader", reply{code: 6, offset: 12}, mine, actionRetry, actionRetry, true},
+		{"appended first of all, then not leader", reply{code: 6, offset: 0}, mine, actionRetry, actionRetry, true},
+		{"appended, then topic deleted", reply{code: 3, offset: 12}, mine, actionRetry, actionRetry, true},
+		{"code of the future, appended", reply{code: 131, offset: 12}, mine, actionRetry, actionRetry, true},
+		{"too large, with an offset", reply{code: 10, offset: 0}, mine, actionSplit, actionResolve, false},
+		{"epoch, on an older one of ours, with an offset", reply{code: 47, offset: 0}, older, actionRebind, actionResolve, false},
+		{"unknown topic", reply{code: 3, offset: -1}, mine, actionRetry, actionRetry, false},
+		{"no leader", reply{code: 5, offset: -1}, mine, actionRetry, actionRetry, false},
+		{"not leader", reply{code: 6, offset: -1}, mine, actionRetry, actionRetry, false},
+		{"broker not available", reply{code: 8, offset: -1}, mine, actionRetry, actionRetry, false},
+		{"coordinator loading", reply{code: 14, offset: -1}, mine, actionRetry, actionRetry, false},
+		{"too few replicas", reply{code: 19, offset: -1}, mine, actionRetry, actionRetry, false},
+		{"storage error", reply{code: 56, offset: -1}, mine, actionRetry, actionRetry, false},
+		{"code of the future", reply{code: 131, offset: -1}, mine, actionRetry, actionRetry, false},
+		{"corrupt once", reply{code: 2, offset: -1}, mine, actionRetry, actionRetry, false},
+		{"too large", reply{code: 10, offset: -1}, mine, actionSplit, actionResolve, false},
+		{"larger than a segment", reply{code: 18, offset: -1}, mine, actionSplit, actionResolve, false},
+		{"timestamp", reply{code: 32, offset: -1}, mine, actionSplit, actionResolve, false},
+		{"invalid record", reply{code: 87, offset: -1}, mine, actionSplit, actionResolve, false},
+		{"topic not authorised", reply{code: 29, offset: -1}, mine, actionTopic, actionTopic, false},
+		{"invalid topic", reply{code: 17, offset: -1}, mine, actionTopic, actionTopic, false},
+		{"cluster not authorised", reply{code: 31, offset: -1}, mine, actionSlow, actionSlow, false},
+		{"transactional id not authorised", reply{code: 53, offset: -1}, mine, actionSlow, actionSlow, false},
+		{"compression not supported", reply{code: 76, offset: -1}, mine, actionSlow, actionSlow, false},
+		{"out of order", reply{code: 45, offset: -1}, mine, actionResolve, actionResolve, false},
+		{"unknown producer", reply{code: 59, offset: -1}, mine, actionResolve, actionResolve, false},
+		{"epoch, on the current one", reply{code: 47, offset: -1}, mine, actionResolve, actionResolve, false},
+		{"epoch, on an older one of ours", reply{code: 47, offset: -1}, older, actionRebind, actionResolve, false},
+		{"fenced", reply{code: 90, offset: -1}, mine, actionResolve, actionResolve, false},
+		{"transaction state", reply{code: 48, offset: -1}, mine, actionRetry, actionRetry, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := &batch{as: c.as}
 			if got := b.judge(c.r, mine); got != c.clean || b.maybe != c.maybeIfClean {
-				t.Errorf("settled: verdict %d maybe %v, want %d %v", got, b.maybe, c.clean, c.maybeIfClean)
+				t.Errorf("settled: action %d maybe %v, want %d %v", got, b.maybe, c.clean, c.maybeIfClean)
 			}
 			b = &batch{as: c.as, maybe: true}
 			if got := b.judge(c.r, mine); got != c.open || !b.maybe {
-				t.Errorf("open: verdict %d maybe %v, want %d", got, b.maybe, c.open)
+				t.Errorf("open: action %d maybe %v, want %d", got, b.maybe, c.open)
 			}
 		})
 	}
@@ -148,8 +148,8 @@ func TestJudge(t *testing.T) {
 	for range corruptTries - 1 {
 		b.judge(reply{code: 2, offset: -1}, mine)
 	}
-	if got := b.judge(reply{code: 2, offset: -1}, mine); got != verdictSplit {
-		t.Errorf("corrupt again and again: verdict %d", got)
+	if got := b.judge(reply{code: 2, offset: -1}, mine); got != actionSplit {
+		t.Errorf("corrupt again and again: action %d", got)
 	}
 }
 
@@ -171,13 +171,13 @@ func TestBatchesAreBounded(t *testing.T) {
 	}
 	sizes := []int{4, 4, 2, 1, 1} // by rows, then what is left before the big one, which goes alone
 	for i, want := range sizes {
-		b := q.next(limits{rows: 4, bytes: 4000}, identity{1, 0}, time.Time{})
+		b := q.next(limits{rows: 4, bytes: 4000}, producer{1, 0}, time.Time{})
 		if b == nil || len(b.rows) != want {
 			t.Fatalf("batch %d: %+v, want %d rows", i, b, want)
 		}
 		q.acked(b, -1)
 	}
-	if b := q.next(limits{rows: 4, bytes: 4000}, identity{1, 0}, time.Time{}); b != nil {
+	if b := q.next(limits{rows: 4, bytes: 4000}, producer{1, 0}, time.Time{}); b != nil {
 		t.Errorf("a batch of nothing: %+v", b)
 	}
 	if q.seq != 12 {
@@ -191,12 +191,12 @@ func TestNewEpochStartsAtZero(t *testing.T) {
 		q.rows.push(r)
 	}
 	two := limits{rows: 2, bytes: 1 << 20}
-	b := q.next(two, identity{1, 0}, time.Time{})
+	b := q.next(two, producer{1, 0}, time.Time{})
 	q.acked(b, 10)
 	if q.seq != 2 || q.tail != 12 {
 		t.Fatalf("seq %d tail %d", q.seq, q.tail)
 	}
-	if b = q.next(two, identity{1, 2}, time.Time{}); b.seq != 0 || b.as.epoch != 2 {
+	if b = q.next(two, producer{1, 2}, time.Time{}); b.seq != 0 || b.as.Epoch != 2 {
 		t.Errorf("batch %+v", b)
 	}
 }

@@ -55,15 +55,15 @@ type producerIDClient struct {
 	jobs     *mailbox.Mailbox[*producerIDJob]
 	events   *mailbox.Mailbox[event]
 
-	id      identity
+	id      producer
 	fencing bool
 	timeout time.Duration // of transactions
 	coord   *sarama.Broker
 	leads   map[string]*sarama.Broker // connections to partitions' leaders, for ends
-	unseen  map[place]int             // how often in a row a fence's marker was not there
+	unseen  map[topicPartition]int    // how often in a row a fence's marker was not there
 }
 
-// run obtains an identity and then does jobs until ctx ends or the identity
+// run obtains a producer id and then does jobs until ctx ends or the producer id
 // is lost for good.
 func (pc *producerIDClient) run(ctx context.Context) {
 	defer pc.closeCoordinator()
@@ -104,14 +104,14 @@ func (pc *producerIDClient) run(ctx context.Context) {
 	}
 }
 
-// end tells the loss of the identity; the end of ctx is no error.
+// end tells the loss of the producer id; the end of ctx is no error.
 func (pc *producerIDClient) end(err error) {
 	if !errors.Is(err, context.Canceled) {
 		pc.events.Put(event{fatal: err})
 	}
 }
 
-// insist repeats a step until it succeeds, ctx ends or the identity is lost.
+// insist repeats a step until it succeeds, ctx ends or the producer id is lost.
 func (pc *producerIDClient) insist(ctx context.Context, step func() error) error {
 	for failures := 1; ; failures++ {
 		err := step()
@@ -131,8 +131,8 @@ func (pc *producerIDClient) insist(ctx context.Context, step func() error) error
 	}
 }
 
-// start obtains the first identity. Only here an older producer is superseded:
-// every later request names the identity that we hold, so that it fails if we
+// start obtains the first producer id. Only here an older producer is superseded:
+// every later request names the producer id that we hold, so that it fails if we
 // were superseded ourselves.
 func (pc *producerIDClient) start(ctx context.Context) error {
 	if !pc.fencing {
@@ -181,7 +181,7 @@ func (pc *producerIDClient) do(ctx context.Context, job *producerIDJob) error {
 	case job.request != nil:
 		return pc.transact(ctx, job)
 	}
-	res := producerIDResult{shown: map[place]bool{}, tails: map[place]int64{}, refused: map[place]sarama.KError{}}
+	res := producerIDResult{shown: map[topicPartition]bool{}, tails: map[topicPartition]int64{}, refused: map[topicPartition]sarama.KError{}}
 	if err := pc.seal(ctx, job, &res); err != nil {
 		return err
 	}
@@ -199,16 +199,16 @@ func (pc *producerIDClient) do(ctx context.Context, job *producerIDJob) error {
 // with a new epoch, or without fencing with a new producer id.
 func (pc *producerIDClient) seal(ctx context.Context, job *producerIDJob, res *producerIDResult) error {
 	unsealed := false
-	targets := make([]place, 0, len(job.fence)+len(job.resolve))
+	targets := make([]topicPartition, 0, len(job.fence)+len(job.resolve))
 	for _, f := range job.fence {
-		if res.shown[f.place] = f.spared; !f.spared {
-			targets = append(targets, f.place)
+		if res.shown[f.topicPartition] = f.spared; !f.spared {
+			targets = append(targets, f.topicPartition)
 		}
 	}
 	for _, s := range job.resolve {
 		if !s.sealed {
 			unsealed = true
-			targets = append(targets, s.place)
+			targets = append(targets, s.topicPartition)
 		}
 	}
 	seal := func() error { return pc.fence(ctx, targets, unsealed, res) }
@@ -223,8 +223,8 @@ func (pc *producerIDClient) seal(ctx context.Context, job *producerIDJob, res *p
 	}
 	err := pc.insist(ctx, seal)
 	for _, f := range job.fence {
-		if _, refused := res.refused[f.place]; !refused {
-			res.fenced = append(res.fenced, f.place)
+		if _, refused := res.refused[f.topicPartition]; !refused {
+			res.fenced = append(res.fenced, f.topicPartition)
 		}
 	}
 	return err
@@ -234,7 +234,7 @@ func (pc *producerIDClient) seal(ctx context.Context, job *producerIDJob, res *p
 // raises the epoch in each partition, and the last Init is answered only when
 // no marker is waited for. One that was given up is missed. The first Init is needed only against batches of
 // our own epoch.
-func (pc *producerIDClient) fence(ctx context.Context, targets []place, own bool, res *producerIDResult) error {
+func (pc *producerIDClient) fence(ctx context.Context, targets []topicPartition, own bool, res *producerIDResult) error {
 	if own {
 		if err := pc.init(pc.id); err != nil {
 			return err
@@ -269,10 +269,10 @@ func (pc *producerIDClient) fence(ctx context.Context, targets []place, own bool
 
 // keepAlive refreshes the id by an empty transaction. If it fails the next one
 // will do; the end is insisted on, see transactionTimeout.
-func (pc *producerIDClient) keepAlive(ctx context.Context, p place) error {
-	refused, added := map[place]sarama.KError{}, false
+func (pc *producerIDClient) keepAlive(ctx context.Context, p topicPartition) error {
+	refused, added := map[topicPartition]sarama.KError{}, false
 	err := pc.insist(ctx, func() (err error) {
-		added, err = pc.add([]place{p}, refused)
+		added, err = pc.add([]topicPartition{p}, refused)
 		return err
 	})
 	if err == nil && added {
@@ -288,17 +288,17 @@ func (pc *producerIDClient) keepAlive(ctx context.Context, p place) error {
 // ---- requests to the coordinator ----
 
 // init asks for an epoch of its own: above held, or above anybody's for nobody.
-func (pc *producerIDClient) init(held identity) error { return pc.initFor(held, nobody) }
+func (pc *producerIDClient) init(held producer) error { return pc.initFor(held, nobody) }
 
 // initFor asks for an epoch in which the end of another's commit is brought about, or of nobody's.
-func (pc *producerIDClient) initFor(held, of identity) error {
+func (pc *producerIDClient) initFor(held, of producer) error {
 	c, err := pc.coordinator()
 	if err != nil {
 		return err
 	}
 	res, err := c.InitProducerID(&sarama.InitProducerIDRequest{
 		Version: 4, TransactionalID: &pc.sink.cfg.TransactionalID, TransactionTimeout: pc.timeoutOf(of),
-		ProducerID: held.pid, ProducerEpoch: held.epoch,
+		ProducerID: held.PID, ProducerEpoch: held.Epoch,
 	})
 	if err != nil {
 		return pc.lost(c, err)
@@ -310,7 +310,7 @@ func (pc *producerIDClient) initFor(held, of identity) error {
 	if err := pc.classify("InitProducerId", res.Err); err != nil {
 		return err
 	}
-	pc.id = identity{res.ProducerID, res.ProducerEpoch}
+	pc.id = producer{res.ProducerID, res.ProducerEpoch}
 	return nil
 }
 
@@ -332,19 +332,19 @@ func (pc *producerIDClient) initPlain() error {
 	default:
 		return fmt.Errorf("InitProducerId: %w", res.Err)
 	}
-	pc.id = identity{res.ProducerID, res.ProducerEpoch}
+	pc.id = producer{res.ProducerID, res.ProducerEpoch}
 	return nil
 }
 
 // add puts the partitions that may be added into a transaction, and says
 // whether there are any. The others stand in refused. It asks at once again
 // only without a partition that was refused, so at most once for each of them.
-func (pc *producerIDClient) add(targets []place, refused map[place]sarama.KError) (bool, error) {
+func (pc *producerIDClient) add(targets []topicPartition, refused map[topicPartition]sarama.KError) (bool, error) {
 	for left := len(targets) + 1; ; {
 		topics, n := map[string][]int32{}, 0
 		for _, p := range targets {
 			if _, is := refused[p]; !is {
-				topics[p.topic] = append(topics[p.topic], p.partition)
+				topics[p.Topic] = append(topics[p.Topic], p.Number)
 				n++
 			}
 		}
@@ -362,14 +362,14 @@ func (pc *producerIDClient) add(targets []place, refused map[place]sarama.KError
 	}
 }
 
-func (pc *producerIDClient) addOnce(topics map[string][]int32, refused map[place]sarama.KError) (again bool, err error) {
+func (pc *producerIDClient) addOnce(topics map[string][]int32, refused map[topicPartition]sarama.KError) (again bool, err error) {
 	c, err := pc.coordinator()
 	if err != nil {
 		return false, err
 	}
 	r, err := c.AddPartitionsToTxn(&sarama.AddPartitionsToTxnRequest{
 		Version: 3, TransactionalID: pc.sink.cfg.TransactionalID,
-		ProducerID: pc.id.pid, ProducerEpoch: pc.id.epoch, TopicPartitions: topics,
+		ProducerID: pc.id.PID, ProducerEpoch: pc.id.Epoch, TopicPartitions: topics,
 	})
 	if err != nil {
 		return false, pc.lost(c, err)
@@ -383,7 +383,7 @@ func (pc *producerIDClient) addOnce(topics map[string][]int32, refused map[place
 			case sarama.ErrTopicAuthorizationFailed, sarama.ErrUnknownTopicOrPartition, sarama.ErrInvalidTopic:
 				again = true
 				if slices.Contains(topics[topic], p.Partition) {
-					refused[place{topic, p.Partition}] = p.Err
+					refused[topicPartition{topic, p.Partition}] = p.Err
 				}
 			default:
 				if err := pc.classify("AddPartitionsToTxn", p.Err); err != nil {
@@ -415,7 +415,7 @@ func (pc *producerIDClient) endTxn(commit bool) error {
 	}
 	res, err := c.EndTxn(&sarama.EndTxnRequest{
 		Version: 3, TransactionalID: pc.sink.cfg.TransactionalID,
-		ProducerID: pc.id.pid, ProducerEpoch: pc.id.epoch, TransactionResult: commit,
+		ProducerID: pc.id.PID, ProducerEpoch: pc.id.Epoch, TransactionResult: commit,
 	})
 	if err != nil {
 		return pc.lost(c, err)
@@ -538,10 +538,10 @@ func (pc *producerIDClient) anyBroker() (*sarama.Broker, error) {
 
 // tails finds the log ends of newly fenced partitions, from which searches
 // start. What is not found out costs such a search more reading, nothing else.
-func (pc *producerIDClient) tails(targets []fenceTarget, into map[place]int64) {
-	byLeader := map[string][]place{}
+func (pc *producerIDClient) tails(targets []fenceTarget, into map[topicPartition]int64) {
+	byLeader := map[string][]topicPartition{}
 	for _, t := range targets {
-		byLeader[t.leader] = append(byLeader[t.leader], t.place)
+		byLeader[t.leader] = append(byLeader[t.leader], t.topicPartition)
 	}
 	for leader, places := range byLeader {
 		if b, err := pc.net.open(leader); err == nil {
@@ -551,17 +551,17 @@ func (pc *producerIDClient) tails(targets []fenceTarget, into map[place]int64) {
 	}
 }
 
-func listOffsets(b *sarama.Broker, places []place, at int64, into map[place]int64) error {
+func listOffsets(b *sarama.Broker, places []topicPartition, at int64, into map[topicPartition]int64) error {
 	req := sarama.NewOffsetRequest(sarama.MaxVersion)
 	for _, p := range places {
-		req.AddBlock(p.topic, p.partition, at, 1)
+		req.AddBlock(p.Topic, p.Number, at, 1)
 	}
 	res, err := b.GetAvailableOffsets(req)
 	if err != nil {
 		return err
 	}
 	for _, p := range places {
-		if block := res.GetBlock(p.topic, p.partition); block != nil && block.Err == sarama.ErrNoError {
+		if block := res.GetBlock(p.Topic, p.Number); block != nil && block.Err == sarama.ErrNoError {
 			into[p] = block.Offset
 		} else if block != nil {
 			err = block.Err
@@ -572,11 +572,11 @@ func listOffsets(b *sarama.Broker, places []place, at int64, into map[place]int6
 
 // search looks for a batch in the partition log. Its partition is sealed, so what is not
 // there below the high watermark will never be.
-func (pc *producerIDClient) search(ctx context.Context, s search, refused map[place]sarama.KError) searched {
+func (pc *producerIDClient) search(ctx context.Context, s search, refused map[topicPartition]sarama.KError) searched {
 	out := searched{batch: s.batch, sealed: true}
-	if code, ok := refused[s.place]; ok {
+	if code, ok := refused[s.topicPartition]; ok {
 		out.sealed = s.sealed
-		out.err = fmt.Errorf("fencing partition %d of topic %s: %w", s.partition, s.topic, code)
+		out.err = fmt.Errorf("fencing partition %d of topic %s: %w", s.Number, s.Topic, code)
 		return out
 	}
 	if !s.look {
@@ -590,7 +590,7 @@ func (pc *producerIDClient) search(ctx context.Context, s search, refused map[pl
 	defer func() { _ = b.Close() }()
 	out.offset, out.found, out.err = scan(ctx, b, s)
 	if errors.Is(out.err, sarama.ErrTopicAuthorizationFailed) {
-		pc.sink.cfg.Log.Error().Str("topic", s.topic).Int32("partition", s.partition).Int("rows", s.n).
+		pc.sink.cfg.Log.Error().Str("topic", s.Topic).Int32("partition", s.Number).Int("rows", s.n).
 			Msg("cannot look whether a batch with lost answer landed, so it is sent again and its rows may be in the topic twice: grant READ on the topic to our user")
 		out.err = nil
 	}
@@ -600,23 +600,23 @@ func (pc *producerIDClient) search(ctx context.Context, s search, refused map[pl
 // reader connects to the partition's leader as of now. If the topic was
 // re-created since, what we knew of its offsets is void.
 func (pc *producerIDClient) reader(ctx context.Context, s *search) (*reader, error) {
-	infos, err := pc.metadata.ask(ctx, &metadataRequest{topics: []string{s.topic}})
+	infos, err := pc.metadata.ask(ctx, &metadataRequest{topics: []string{s.Topic}})
 	if err != nil {
 		return nil, err
 	}
-	info := infos[s.topic]
+	info := infos[s.Topic]
 	switch {
 	case info.code != sarama.ErrNoError:
-		return nil, fmt.Errorf("finding the leader of topic %s, partition %d: %w", s.topic, s.partition, info.code)
-	case int(s.partition) >= len(info.leaders):
-		return nil, fmt.Errorf("finding the leader of topic %s, partition %d: it has %d partitions: %w", s.topic, s.partition, len(info.leaders), sarama.ErrUnknownTopicOrPartition)
-	case info.leaders[s.partition] == "":
-		return nil, fmt.Errorf("topic %s, partition %d has no leader", s.topic, s.partition)
+		return nil, fmt.Errorf("finding the leader of topic %s, partition %d: %w", s.Topic, s.Number, info.code)
+	case int(s.Number) >= len(info.leaders):
+		return nil, fmt.Errorf("finding the leader of topic %s, partition %d: it has %d partitions: %w", s.Topic, s.Number, len(info.leaders), sarama.ErrUnknownTopicOrPartition)
+	case info.leaders[s.Number] == "":
+		return nil, fmt.Errorf("topic %s, partition %d has no leader", s.Topic, s.Number)
 	}
 	if info.uuid != s.uuid {
 		s.from = -1
 	}
-	return pc.net.openReader(info.leaders[s.partition])
+	return pc.net.openReader(info.leaders[s.Number])
 }
 
 // scan reads the partition's log from where the batch must be, if it is there, up to the
@@ -626,19 +626,19 @@ func scan(ctx context.Context, b *reader, s search) (offset int64, found bool, e
 	from, end, back := s.from, int64(-1), false
 	for ctx.Err() == nil {
 		if from < 0 {
-			start := map[place]int64{}
-			if err := listOffsets(b.Broker, []place{s.place}, sarama.OffsetOldest, start); err != nil {
-				return 0, false, fmt.Errorf("finding the start of topic %s, partition %d: %w", s.topic, s.partition, err)
+			start := map[topicPartition]int64{}
+			if err := listOffsets(b.Broker, []topicPartition{s.topicPartition}, sarama.OffsetOldest, start); err != nil {
+				return 0, false, fmt.Errorf("finding the start of topic %s, partition %d: %w", s.Topic, s.Number, err)
 			}
-			from = start[s.place]
+			from = start[s.topicPartition]
 		}
-		block, err := b.fetch(s.place, from)
+		block, err := b.fetch(s.topicPartition, from)
 		switch {
 		case errors.Is(err, sarama.ErrOffsetOutOfRange) && !back:
 			from, back = -1, true // truncated or re-created
 			continue
 		case err != nil:
-			return 0, false, fmt.Errorf("reading topic %s, partition %d from offset %d: %w", s.topic, s.partition, from, err)
+			return 0, false, fmt.Errorf("reading topic %s, partition %d from offset %d: %w", s.Topic, s.Number, from, err)
 		}
 		if end < 0 {
 			end = block.high
@@ -648,7 +648,7 @@ func scan(ctx context.Context, b *reader, s search) (offset int64, found bool, e
 			return offset, found, nil
 		}
 		if next == from {
-			return 0, false, fmt.Errorf("reading topic %s, partition %d: nothing at offset %d below the high watermark %d", s.topic, s.partition, from, end)
+			return 0, false, fmt.Errorf("reading topic %s, partition %d: nothing at offset %d below the high watermark %d", s.Topic, s.Number, from, end)
 		}
 		from = next
 	}
@@ -659,7 +659,7 @@ func scan(ctx context.Context, b *reader, s search) (offset int64, found bool, e
 func (s search) in(block *fetched, from int64) (next, offset int64, found bool) {
 	next = from
 	for _, h := range block.headers {
-		if !h.control && h.pid == s.as.pid && h.epoch == s.as.epoch && h.sequence == s.seq && int(h.last-h.first)+1 == s.n {
+		if !h.control && h.pid == s.as.PID && h.epoch == s.as.Epoch && h.sequence == s.seq && int(h.last-h.first)+1 == s.n {
 			return next, h.first, true
 		}
 		next = max(next, h.last+1)

@@ -65,12 +65,12 @@ func (n *network) openReader(addr string) (*reader, error) {
 }
 
 // fetch reads what is at an offset and behind it.
-func (r *reader) fetch(p place, from int64) (*fetched, error) {
+func (r *reader) fetch(p topicPartition, from int64) (*fetched, error) {
 	req := &sarama.FetchRequest{
 		Version: r.version, MaxWaitTime: 100, MinBytes: 1, MaxBytes: fetchBytes,
 		Isolation: sarama.ReadUncommitted, SessionEpoch: -1,
 	}
-	req.AddBlock(p.topic, p.partition, from, fetchBytes, -1)
+	req.AddBlock(p.Topic, p.Number, from, fetchBytes, -1)
 	r.conn.answers.Store(&fetched{version: r.version})
 	res, err := r.Fetch(req)
 	answer := r.conn.answers.Swap(nil)
@@ -80,7 +80,7 @@ func (r *reader) fetch(p place, from int64) (*fetched, error) {
 	case res.ErrorCode != 0:
 		return nil, sarama.KError(res.ErrorCode)
 	}
-	block := res.GetBlock(p.topic, p.partition)
+	block := res.GetBlock(p.Topic, p.Number)
 	switch {
 	case block == nil || answer == nil:
 		return nil, sarama.ErrIncompleteResponse

@@ -43,7 +43,7 @@ func TestRealSearchDecompressesNothing(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	ours := header{pid: -1}
 	for from := int64(0); ours.pid < 0; {
-		block, err := b.fetch(place{topic, 0}, from)
+		block, err := b.fetch(topicPartition{topic, 0}, from)
 		if err != nil || len(block.headers) == 0 {
 			t.Fatalf("at %d: %+v, %v", from, block, err)
 		}
@@ -54,7 +54,7 @@ func TestRealSearchDecompressesNothing(t *testing.T) {
 			from = h.last + 1
 		}
 	}
-	s := search{fenceTarget: fenceTarget{place: place{topic, 0}}, as: identity{ours.pid, ours.epoch}, seq: ours.sequence, n: int(ours.last-ours.first) + 1}
+	s := search{fenceTarget: fenceTarget{topicPartition: topicPartition{topic, 0}}, as: producer{ours.pid, ours.epoch}, seq: ours.sequence, n: int(ours.last-ours.first) + 1}
 	offset, found, err := scan(ctx, b, s)
 	if !found || offset != ours.first || offset == 0 || err != nil {
 		t.Errorf("found %v at %d, not at %d: %v", found, offset, ours.first, err)

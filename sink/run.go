@@ -35,7 +35,7 @@ type metadataAnswer struct {
 }
 
 type started struct {
-	id      identity
+	id      producer
 	fencing bool
 }
 

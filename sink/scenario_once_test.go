@@ -68,7 +68,7 @@ func (s *onceStage) reply(r *exactlyonce.Request, a answered) work {
 	s.asked = append(s.asked, r)
 	if a.request = r; r.Kind == exactlyonce.Init {
 		s.epoch++
-		a.answer.Identity = exactlyonce.Identity{PID: 1, Epoch: s.epoch}
+		a.answer.Producer = exactlyonce.Producer{PID: 1, Epoch: s.epoch}
 	}
 	s.m.wasAnswered(a)
 	return s.later(0)
@@ -162,7 +162,7 @@ func TestATopicMayNotBeInATransaction(t *testing.T) {
 		if len(w.requests) != 1 || w.requests[0].Kind != exactlyonce.Add {
 			t.Fatalf("%+v", w.requests)
 		}
-		refused := map[place]sarama.KError{{"t", 0}: code, {"t", 1}: code, {"gone", 0}: code}
+		refused := map[topicPartition]sarama.KError{{"t", 0}: code, {"t", 1}: code, {"gone", 0}: code}
 		w = s.coordinate(s.reply(w.requests[0], answered{
 			answer: exactlyonce.Answer{Class: exactlyonce.Refused, Refused: []exactlyonce.Partition{{Topic: "t"}}}, refused: refused,
 		}))
@@ -578,7 +578,7 @@ func TestAPartitionWithoutAnEnd(t *testing.T) {
 			case w.requests[0].Kind == exactlyonce.Ends:
 				a := answered{answer: ends}
 				if ends.Class == exactlyonce.Again {
-					a.missing = map[place]error{{"t", 0}: errNoEnd}
+					a.missing = map[topicPartition]error{{"t", 0}: errNoEnd}
 				}
 				w = s.reply(w.requests[0], a)
 			default:
@@ -589,7 +589,7 @@ func TestAPartitionWithoutAnEnd(t *testing.T) {
 		return w
 	}
 	w = seals(exactlyonce.Answer{Class: exactlyonce.Again, Open: []exactlyonce.Partition{q.ref()}})
-	if !s.m.tx.unended[place{"t", 0}] || len(s.m.tx.unended) != 1 {
+	if !s.m.tx.unended[topicPartition{"t", 0}] || len(s.m.tx.unended) != 1 {
 		t.Errorf("ends are missing in %v", s.m.tx.unended)
 	}
 	if q.state != queueWaiting || !errors.Is(q.err, errNoEnd) || q.rows.len() != 1 {

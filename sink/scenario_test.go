@@ -27,7 +27,7 @@ func newStage(t *testing.T, fencing bool) *stage {
 		random: func(int) int { return 0 },
 	}, []string{"t"})}
 	s.m.now = time.Unix(1_000_000, 0)
-	s.m.started(identity{1, 0}, fencing)
+	s.m.started(producer{1, 0}, fencing)
 	s.later(0)
 	return s
 }
@@ -168,7 +168,7 @@ func TestTheIDIsKeptAliveBesidesAFence(t *testing.T) {
 	if w.job == nil || len(w.job.fence) != 2 {
 		t.Fatalf("job %+v", w.job)
 	}
-	s.m.jobDone(producerIDResult{id: identity{1, 1}, fenced: []place{{"t", 0}}})
+	s.m.jobDone(producerIDResult{id: producer{1, 1}, fenced: []topicPartition{{"t", 0}}})
 	s.later(0)
 	s.m.keepAt = s.m.now
 	s.m.jobAt = s.m.now.Add(backoffMax)
@@ -183,7 +183,7 @@ func TestTheIDIsKeptAliveBesidesAFence(t *testing.T) {
 	if at := s.m.next(); !at.IsZero() && !at.After(s.m.now) { // while a job is out
 		t.Errorf("it is to be woken %v later", at.Sub(s.m.now))
 	}
-	s.m.jobDone(producerIDResult{id: identity{1, 1}})
+	s.m.jobDone(producerIDResult{id: producer{1, 1}})
 	s.m.keepAt, s.m.jobAt, s.m.unfenced = s.m.now, s.m.now, true
 	if w = s.later(0); w.job == nil || len(w.job.fence) != 1 { // what is wanted comes first
 		t.Errorf("job %+v", w.job)
@@ -220,7 +220,7 @@ func TestKnownTopicsAreFencedFirst(t *testing.T) {
 	m := newMachine("main", machineConfig{refresh: time.Minute}, []string{"t"})
 	s := &stage{t, m}
 	m.now = time.Unix(1_000_000, 0)
-	m.started(identity{1, 0}, true)
+	m.started(producer{1, 0}, true)
 	if w := s.later(0); w.ask == nil || len(w.ask.topics) != 1 {
 		t.Fatalf("asked for %+v", w.ask)
 	}
@@ -233,9 +233,9 @@ func TestATopicMayNotBeFenced(t *testing.T) {
 	s := newStage(t, true)
 	s.publish(-1)
 	s.hear(0, 1, 2)
-	s.m.jobDone(producerIDResult{id: identity{1, 1}, refused: map[place]sarama.KError{
+	s.m.jobDone(producerIDResult{id: producer{1, 1}, refused: map[topicPartition]sarama.KError{
 		{"t", 0}: sarama.ErrTopicAuthorizationFailed, {"gone", 0}: sarama.ErrTopicAuthorizationFailed,
-	}, fenced: []place{{"t", 2}, {"gone", 0}}})
+	}, fenced: []topicPartition{{"t", 2}, {"gone", 0}}})
 	w := s.later(0)
 	s.outcome(w, outbox.Withdrawn, sarama.ErrTopicAuthorizationFailed)
 	if !strings.Contains(w.outcomes[0].Err.Error(), "grant WRITE") {
@@ -248,7 +248,7 @@ func TestAFenceIsTriedAgain(t *testing.T) {
 	s := newStage(t, true)
 	s.publish(-1)
 	s.hear(0, 1, 1)
-	s.m.jobDone(producerIDResult{id: identity{1, 1}, refused: map[place]sarama.KError{{"t", 0}: sarama.ErrUnknownTopicOrPartition}})
+	s.m.jobDone(producerIDResult{id: producer{1, 1}, refused: map[topicPartition]sarama.KError{{"t", 0}: sarama.ErrUnknownTopicOrPartition}})
 	if w := s.later(0); w.job != nil {
 		t.Fatalf("at once: %+v", w.job)
 	}
@@ -294,7 +294,7 @@ func TestTroubleOfTheProducerID(t *testing.T) {
 	if w := s.later(600 * time.Millisecond); len(w.states) != 1 || w.states[0].Usable || !errors.Is(w.states[0].Err, errReset) {
 		t.Fatalf("states %+v", w.states)
 	}
-	s.m.jobDone(producerIDResult{id: identity{1, 0}})
+	s.m.jobDone(producerIDResult{id: producer{1, 0}})
 	if w := s.later(0); len(w.states) != 1 || !w.states[0].Usable {
 		t.Errorf("states %+v", w.states)
 	}
@@ -734,7 +734,7 @@ func TestAPartitionWithoutLeader(t *testing.T) {
 	if q.leader = ""; s.m.quiet() != nil {
 		t.Error("an id can be kept alive without a leader")
 	}
-	q.leader, q.inFlight = "b", &batch{as: identity{1, 7}}
+	q.leader, q.inFlight = "b", &batch{as: producer{1, 7}}
 	if s.m.quiet() != nil {
 		t.Error("an id can be kept alive at a partition with an older batch")
 	}
@@ -749,13 +749,13 @@ func TestABatchOfAnOlderEpoch(t *testing.T) {
 	s := newStage(t, false)
 	s.publish(-1)
 	b := s.sent(s.hear(0, 1, 1))
-	s.m.jobDone(producerIDResult{id: identity{1, 2}})
+	s.m.jobDone(producerIDResult{id: producer{1, 2}})
 	b = s.sent(s.answer(b, reply{code: sarama.ErrInvalidProducerEpoch, offset: -1}))
 	if b.as != s.m.id || b.seq != 0 || b.tries != 2 {
 		t.Errorf("as %v", b.as)
 	}
-	q := &partitionQueue{as: identity{1, 4}, seq: 5}
-	q.acked(&batch{as: identity{1, 2}, rows: rowsOf("t", "k", "v", 3)}, -1)
+	q := &partitionQueue{as: producer{1, 4}, seq: 5}
+	q.acked(&batch{as: producer{1, 2}, rows: rowsOf("t", "k", "v", 3)}, -1)
 	if q.seq != 5 {
 		t.Errorf("sequence %d", q.seq)
 	}
@@ -767,7 +767,7 @@ func TestABatchOfAnOlderEpoch(t *testing.T) {
 	if s.m.jobDone(producerIDResult{id: s.m.id}); !s.m.reused {
 		t.Error("the same identity is taken for a new one")
 	}
-	if s.m.jobDone(producerIDResult{id: identity{9, 0}}); s.m.reused {
+	if s.m.jobDone(producerIDResult{id: producer{9, 0}}); s.m.reused {
 		t.Error("a new identity is taken for the same")
 	}
 }
@@ -776,7 +776,7 @@ func TestTheFirstStates(t *testing.T) {
 	m := newMachine("main", machineConfig{refresh: time.Minute, outageAfter: time.Second}, nil)
 	s := &stage{t, m}
 	m.now = time.Unix(1_000_000, 0)
-	m.started(identity{1, 0}, false)
+	m.started(producer{1, 0}, false)
 	if w := s.later(0); len(w.states) > 0 {
 		t.Fatalf("before metadata: %+v", w.states)
 	}
@@ -789,7 +789,7 @@ func TestTheFirstStates(t *testing.T) {
 		t.Fatalf("states: %+v", w.states)
 	}
 	m.metadata(nil, nil, nil)
-	m.started(identity{1, 0}, false)
+	m.started(producer{1, 0}, false)
 	if w := s.later(0); len(w.states) != 1 || !w.states[0].Usable {
 		t.Fatalf("states: %+v", w.states)
 	}
@@ -1057,7 +1057,7 @@ func TestAFenceIsTriedAgainByItself(t *testing.T) {
 	s := newStage(t, true)
 	s.publish(-1)
 	s.hear(0, 1, 1)
-	s.m.jobDone(producerIDResult{id: identity{1, 1}, refused: map[place]sarama.KError{{"t", 0}: sarama.ErrUnknownTopicOrPartition}})
+	s.m.jobDone(producerIDResult{id: producer{1, 1}, refused: map[topicPartition]sarama.KError{{"t", 0}: sarama.ErrUnknownTopicOrPartition}})
 	s.hear(0, 1, 1)
 	if at := s.m.next(); at.Sub(s.m.now) > backoffMax {
 		t.Errorf("after %v", at.Sub(s.m.now))

@@ -71,7 +71,7 @@ func (w *sim) checkSend(try *simTry) {
 			r.sent = w.now
 		}
 	}
-	if l := w.logs[place{t.name, q.partition}]; l != nil && float64(b.tries) > 16+8*w.now.Sub(b.made).Seconds()+2*float64(l.moves) {
+	if l := w.logs[topicPartition{t.name, q.partition}]; l != nil && float64(b.tries) > 16+8*w.now.Sub(b.made).Seconds()+2*float64(l.moves) {
 		w.fail("%s: try %d after %v", q, b.tries, w.now.Sub(b.made))
 	}
 	if bytes != b.bytes || headers != b.headers {
@@ -148,19 +148,19 @@ func (w *sim) checkJob(j *producerIDJob) {
 		w.fail("a fence without a transactional id")
 	}
 	for _, f := range j.fence {
-		if q := w.m.topics[f.topic].queues[f.partition]; f.leader == "" || f.leader != q.leader || w.fenced[q] || !w.topic(f.topic).ours || q.topic.state != topicReady {
+		if q := w.m.topics[f.Topic].queues[f.Number]; f.leader == "" || f.leader != q.leader || w.fenced[q] || !w.topic(f.Topic).ours || q.topic.state != topicReady {
 			w.fail("fence %v", f)
 		}
 	}
 	for _, s := range j.resolve {
 		b := s.batch
 		if q := b.queue; q.inFlight != b || q.state != queueResolving || s.as != b.as || s.seq != b.seq || s.n != len(b.rows) || s.look != (w.open[b] != nil) || s.from != w.tails[q]-1 ||
-			s.sealed != w.sealed[b] || w.notes[simSearching+s.topic] == 0 {
-			w.fail("search for %v: %+v", s.place, s)
+			s.sealed != w.sealed[b] || w.notes[simSearching+s.Topic] == 0 {
+			w.fail("search for %v: %+v", s.topicPartition, s)
 		}
 	}
 	if p := j.keepAlive; p != nil {
-		q := w.m.topics[p.topic].queues[p.partition]
+		q := w.m.topics[p.Topic].queues[p.Number]
 		if !w.plan.fencing || q.inFlight != nil && q.inFlight.as != w.id || !w.fenced[q] || q.leader == "" || q.topic.state != topicReady || w.now.Sub(w.kept) < w.m.cfg.keepAlive {
 			w.fail("the id is kept alive at %v", *p)
 		}
@@ -391,7 +391,7 @@ func (w *sim) checkRest(long time.Duration, asked, jobs, seals int) {
 			w.fail("topic %s is remembered: %s", name, w.describe())
 		}
 		for _, q := range t.queues {
-			if q.inFlight != nil || q.given != nil || q.offered || len(q.rejected) > 0 || q.leader != w.logs[place{name, q.partition}].leader {
+			if q.inFlight != nil || q.given != nil || q.offered || len(q.rejected) > 0 || q.leader != w.logs[topicPartition{name, q.partition}].leader {
 				w.fail("%s rests: %s", q, w.describe())
 			}
 		}

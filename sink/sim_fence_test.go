@@ -73,13 +73,13 @@ type fenceSim struct {
 	*rand.Rand
 	off    string // a rule
 	now    time.Time
-	id     identity // of the coordinator
+	id     producer // of the coordinator
 	topics map[string]byte
-	logs   map[place]*fenceLog
+	logs   map[topicPartition]*fenceLog
 	note   []byte
 	dump   []byte
 	all    []*fenceProcess // alive
-	leader *fenceProcess   // of the newest identity, alive or not
+	leader *fenceProcess   // of the newest producer id, alive or not
 	tries  []*fenceTry     // on their way
 	rows   int
 	spared int
@@ -101,8 +101,8 @@ type fenceProcess struct {
 type fenceTry struct {
 	of   *fenceProcess
 	b    *batch
-	at   place
-	as   identity
+	at   topicPartition
+	as   producer
 	seq  int32
 	rows string
 	n    int
@@ -112,7 +112,7 @@ type fenceTry struct {
 func newFenceSim(seed uint64, off string) *fenceSim {
 	w := &fenceSim{
 		Rand: rand.New(rand.NewPCG(seed, 2)), off: off, now: time.Unix(1_000_000, 0),
-		id: identity{7, -1}, topics: map[string]byte{}, logs: map[place]*fenceLog{},
+		id: producer{7, -1}, topics: map[string]byte{}, logs: map[topicPartition]*fenceLog{},
 	}
 	for _, name := range []string{"a", "b"} {
 		w.make(name)
@@ -126,7 +126,7 @@ func (w *fenceSim) coin() bool { return w.IntN(2) == 0 }
 func (w *fenceSim) make(name string) {
 	w.topics[name]++
 	for p := range int32(2) {
-		w.logs[place{name, p}] = &fenceLog{map[int64]int16{}, map[int64]int32{}, map[string]string{}}
+		w.logs[topicPartition{name, p}] = &fenceLog{map[int64]int16{}, map[int64]int32{}, map[string]string{}}
 	}
 }
 
@@ -184,7 +184,7 @@ func (w *fenceSim) happen() {
 		w.make([]string{"a", "b"}[w.IntN(2)])
 	case n == 38 && len(w.tries) == 0: // long after all: the coordinator forgets the id
 		w.all, w.leader = nil, nil
-		w.id = identity{w.id.pid + 1, -1}
+		w.id = producer{w.id.PID + 1, -1}
 	}
 }
 
@@ -195,7 +195,7 @@ func (w *fenceSim) input(p *fenceProcess, do func()) {
 
 // start has a process lead, after what its database says.
 func (w *fenceSim) start(note []byte) {
-	w.id.epoch += 1 + int16(w.IntN(8)/7) // an answer was lost
+	w.id.Epoch += 1 + int16(w.IntN(8)/7) // an answer was lost
 	var before *outbox.Fences
 	if note != nil {
 		_ = json.Unmarshal(note, &before)
@@ -203,9 +203,9 @@ func (w *fenceSim) start(note []byte) {
 	if before != nil {
 		switch w.off {
 		case "nextEpoch":
-			before.Epoch = w.id.epoch - 1
+			before.Epoch = w.id.Epoch - 1
 		case "sameID":
-			before.PID = w.id.pid
+			before.PID = w.id.PID
 		case "sameTopic":
 			for name, t := range before.Topics {
 				before.Topics[name] = outbox.FencedTopic{ID: (sarama.Uuid{w.topics[name]}).String(), Partitions: t.Partitions}
@@ -265,7 +265,7 @@ func (w *fenceSim) collect(p *fenceProcess) {
 	out := p.m.take()
 	slices.SortFunc(out.send, func(a, b *batch) int { return strings.Compare(a.queue.String(), b.queue.String()) })
 	for _, b := range out.send {
-		t := &fenceTry{of: p, b: b, at: place{b.queue.topic.name, b.queue.partition}, as: b.as, seq: b.seq, rows: ids(b.rows), n: len(b.rows)}
+		t := &fenceTry{of: p, b: b, at: topicPartition{b.queue.topic.name, b.queue.partition}, as: b.as, seq: b.seq, rows: ids(b.rows), n: len(b.rows)}
 		w.tries = append(w.tries, t)
 	}
 	if out.ask != nil {
@@ -302,10 +302,14 @@ func (w *fenceSim) metadata(p *fenceProcess) {
 func (w *fenceSim) do(p *fenceProcess) {
 	job := p.job
 	p.job = nil
-	slices.SortFunc(job.fence, func(a, b fenceTarget) int { return strings.Compare(fmt.Sprint(a.place), fmt.Sprint(b.place)) }) // topics come in any order
-	slices.SortFunc(job.resolve, func(a, b search) int { return strings.Compare(fmt.Sprint(a.place), fmt.Sprint(b.place)) })
+	slices.SortFunc(job.fence, func(a, b fenceTarget) int {
+		return strings.Compare(fmt.Sprint(a.topicPartition), fmt.Sprint(b.topicPartition))
+	}) // topics come in any order
+	slices.SortFunc(job.resolve, func(a, b search) int {
+		return strings.Compare(fmt.Sprint(a.topicPartition), fmt.Sprint(b.topicPartition))
+	})
 	held := p.m.id
-	res := producerIDResult{id: held, shown: map[place]bool{}, tails: map[place]int64{}, refused: map[place]sarama.KError{}}
+	res := producerIDResult{id: held, shown: map[topicPartition]bool{}, tails: map[topicPartition]int64{}, refused: map[topicPartition]sarama.KError{}}
 	if held != w.id && (job.keepAlive != nil || slices.ContainsFunc(job.fence, func(f fenceTarget) bool { return !f.spared }) || len(job.resolve) > 0) {
 		w.gone(p)
 		return
@@ -321,30 +325,30 @@ func (w *fenceSim) do(p *fenceProcess) {
 		switch lost := unlucky && w.coin(); {
 		case f.spared:
 			w.spared++
-			res.shown[f.place] = true
+			res.shown[f.topicPartition] = true
 		case lost && w.coin():
-			res.refused[f.place] = sarama.ErrLeaderNotAvailable
+			res.refused[f.topicPartition] = sarama.ErrLeaderNotAvailable
 			continue
 		case lost: // it is not asked for again
 			marked = true
 		default:
 			marked = true
-			w.logs[f.place].raise(held)
-			res.shown[f.place] = true
+			w.logs[f.topicPartition].raise(held)
+			res.shown[f.topicPartition] = true
 		}
-		res.fenced = append(res.fenced, f.place)
+		res.fenced = append(res.fenced, f.topicPartition)
 	}
 	if len(job.resolve) > 0 {
-		w.id.epoch++
+		w.id.Epoch++
 	}
 	for _, s := range job.resolve {
 		marked = true
-		w.logs[s.place].raise(w.id)
-		_, found := w.logs[s.place].had[fmt.Sprint(s.as, s.seq)]
+		w.logs[s.topicPartition].raise(w.id)
+		_, found := w.logs[s.topicPartition].had[fmt.Sprint(s.as, s.seq)]
 		res.found = append(res.found, searched{batch: s.batch, sealed: true, found: found})
 	}
 	if marked {
-		w.id.epoch++
+		w.id.Epoch++
 	}
 	res.id = w.id
 	if !marked {
@@ -354,9 +358,9 @@ func (w *fenceSim) do(p *fenceProcess) {
 }
 
 // raise is a marker.
-func (l *fenceLog) raise(as identity) {
-	if epoch, known := l.epochs[as.pid]; !known || epoch < as.epoch {
-		l.epochs[as.pid], l.next[as.pid] = as.epoch, 0
+func (l *fenceLog) raise(as producer) {
+	if epoch, known := l.epochs[as.PID]; !known || epoch < as.Epoch {
+		l.epochs[as.PID], l.next[as.PID] = as.Epoch, 0
 	}
 }
 
@@ -369,25 +373,25 @@ func (w *fenceSim) arrive(i int) {
 
 func (w *fenceSim) append(t *fenceTry) reply {
 	l, key := w.logs[t.at], fmt.Sprint(t.as, t.seq)
-	epoch, known := l.epochs[t.as.pid]
+	epoch, known := l.epochs[t.as.PID]
 	switch had, is := l.had[key]; {
-	case known && t.as.epoch < epoch:
+	case known && t.as.Epoch < epoch:
 		return reply{code: sarama.ErrInvalidProducerEpoch, offset: -1}
 	case is && had != t.rows:
 		panic(violation(fmt.Sprintf("rows %s are taken for %s", t.rows, had)))
 	case is:
 		return reply{}
-	case known && (t.as.epoch == epoch && t.seq != l.next[t.as.pid] || t.as.epoch > epoch && t.seq != 0):
+	case known && (t.as.Epoch == epoch && t.seq != l.next[t.as.PID] || t.as.Epoch > epoch && t.seq != 0):
 		return reply{code: sarama.ErrOutOfOrderSequenceNumber, offset: -1}
 	}
-	if q := w.leader.queueAt(t.at); t.of != w.leader && q != nil && q.fenced && q.shown && q.topic.uuid == (sarama.Uuid{w.topics[t.at.topic]}) {
+	if q := w.leader.queueAt(t.at); t.of != w.leader && q != nil && q.fenced && q.shown && q.topic.uuid == (sarama.Uuid{w.topics[t.at.Topic]}) {
 		panic(violation(fmt.Sprintf("rows %s of %v land in %v, which %v has fenced", t.rows, t.as, t.at, w.leader.m.id)))
 	}
-	l.epochs[t.as.pid], l.next[t.as.pid], l.had[key] = t.as.epoch, advance(t.seq, t.n), t.rows
+	l.epochs[t.as.PID], l.next[t.as.PID], l.had[key] = t.as.Epoch, advance(t.seq, t.n), t.rows
 	return reply{}
 }
 
-func (p *fenceProcess) queueAt(at place) *partitionQueue {
+func (p *fenceProcess) queueAt(at topicPartition) *partitionQueue {
 	if p == nil {
 		return nil
 	}

@@ -20,7 +20,7 @@ type simKafka struct {
 	topics    []*simTopic // those that take rows first
 	ours      int         // how many these are
 	named     map[string]*simTopic
-	logs      map[place]*simLog
+	logs      map[topicPartition]*simLog
 	down      map[string]bool // brokers
 	tries     map[*batch]*simTry
 	late      int                // tries that are given up and not over
@@ -32,7 +32,7 @@ type simKafka struct {
 	acked     time.Time      // when the last batch was
 	askFailed time.Time      // since when metadata is not answered
 	asksWell  time.Time      // since when it is
-	id        identity
+	id        producer
 	pids      int64
 	jobs      int
 	jobOut    bool
@@ -74,7 +74,7 @@ type simLog struct {
 // simEntry is a batch of a partition log, or without rows a marker.
 type simEntry struct {
 	offset int64
-	as     identity
+	as     producer
 	seq    int32
 	rows   []*outbox.Row
 }
@@ -84,7 +84,7 @@ type simTry struct {
 	b       *batch
 	to      string
 	made    int // of its topic
-	as      identity
+	as      producer
 	seq     int32
 	rows    []*outbox.Row
 	untimed []bool // of the rows
@@ -98,7 +98,7 @@ const (
 
 func (w *sim) makeTopics() {
 	k := &w.simKafka
-	k.logs, k.down, k.tries = map[place]*simLog{}, map[string]bool{}, map[*batch]*simTry{}
+	k.logs, k.down, k.tries = map[topicPartition]*simLog{}, map[string]bool{}, map[*batch]*simTry{}
 	k.open, k.fenced, k.id, k.pids = map[*batch]*simTry{}, map[*partitionQueue]bool{}, nobody, 1
 	k.named = map[string]*simTopic{}
 	k.tails, k.sealed, k.notes = map[*partitionQueue]int64{}, map[*batch]bool{}, map[string]int{}
@@ -137,7 +137,7 @@ func (w *sim) create(t *simTopic) {
 		t.uuid = 0
 	}
 	for p := range t.count {
-		w.logs[place{t.name, int32(p)}] = &simLog{topic: t, number: int32(p), leader: w.broker()}
+		w.logs[topicPartition{t.name, int32(p)}] = &simLog{topic: t, number: int32(p), leader: w.broker()}
 	}
 }
 
@@ -145,7 +145,7 @@ func (w *sim) create(t *simTopic) {
 func (w *sim) remove(t *simTopic) {
 	t.there = false
 	for p := range t.count {
-		at := place{t.name, int32(p)}
+		at := topicPartition{t.name, int32(p)}
 		for _, e := range w.logs[at].entries {
 			w.lose(e.rows)
 		}
@@ -175,7 +175,7 @@ func (w *sim) broker() string {
 func (w *sim) lead(l *simLog, to string) {
 	w.tell("%s/%d is led by %q", l.topic.name, l.number, to)
 	l.moves++
-	if l.leader = to; to == "" || w.logs[place{l.topic.name, l.number}] != l {
+	if l.leader = to; to == "" || w.logs[topicPartition{l.topic.name, l.number}] != l {
 		return
 	}
 	if w.coin() && !w.plan.once {
@@ -195,7 +195,7 @@ func (w *sim) someLog() *simLog {
 	if t == nil {
 		return nil
 	}
-	return w.logs[place{t.name, int32(w.IntN(t.count))}]
+	return w.logs[topicPartition{t.name, int32(w.IntN(t.count))}]
 }
 
 // someTopic is any of the topics that take rows and are there, or nil.
@@ -267,7 +267,7 @@ func (w *sim) info(name string) topicInfo {
 		info.maxBytes = t.max
 	}
 	for p := 0; p < t.count-t.lag && !t.blank; p++ {
-		info.leaders = append(info.leaders, w.logs[place{name, int32(p)}].leader)
+		info.leaders = append(info.leaders, w.logs[topicPartition{name, int32(p)}].leader)
 	}
 	if w.oneIn(30) {
 		info.code = sarama.ErrReplicaNotAvailable // says nothing of the leaders
@@ -411,7 +411,7 @@ func (w *sim) send(b *batch) {
 					r.offset = -1
 				}
 			}
-			if l := w.logs[place{t.name, b.queue.partition}]; r.code == sarama.ErrNotLeaderForPartition && l != nil && w.coin() {
+			if l := w.logs[topicPartition{t.name, b.queue.partition}]; r.code == sarama.ErrNotLeaderForPartition && l != nil && w.coin() {
 				leader = l.leader
 			}
 			w.after(w.lat(), func() { answer(r) })
@@ -422,7 +422,7 @@ func (w *sim) send(b *batch) {
 // append is what a partition's leader does with a try.
 func (w *sim) append(try *simTry) reply {
 	name := try.b.queue.topic.name
-	t, l := w.topic(name), w.logs[place{name, try.b.queue.partition}]
+	t, l := w.topic(name), w.logs[topicPartition{name, try.b.queue.partition}]
 	no := func(code sarama.KError) reply { return reply{code: code, offset: -1} }
 	switch {
 	case l == nil || !t.there:
@@ -438,7 +438,7 @@ func (w *sim) append(try *simTry) reply {
 	if w.plan.once {
 		return w.appendOnce(l, try)
 	}
-	known, epoch, next, last := l.producer(try.as.pid)
+	known, epoch, next, last := l.producer(try.as.PID)
 	for _, e := range last {
 		if e.as == try.as && e.seq == try.seq && len(e.rows) == len(try.rows) {
 			if !slices.Equal(e.rows, try.rows) {
@@ -454,9 +454,9 @@ func (w *sim) append(try *simTry) reply {
 		}
 	}
 	switch {
-	case known && try.as.epoch < epoch:
+	case known && try.as.Epoch < epoch:
 		return no(sarama.ErrInvalidProducerEpoch)
-	case known && (try.as.epoch == epoch && try.seq != next || try.as.epoch > epoch && try.seq != 0):
+	case known && (try.as.Epoch == epoch && try.seq != next || try.as.Epoch > epoch && try.seq != 0):
 		return no(sarama.ErrOutOfOrderSequenceNumber)
 	}
 	w.land(l, try.rows)
@@ -485,7 +485,7 @@ func (l *simLog) add(e simEntry) int64 {
 }
 
 // mark writes an abort marker, which raises the epoch.
-func (l *simLog) mark(as identity) {
+func (l *simLog) mark(as producer) {
 	l.add(simEntry{as: as})
 	l.hw = len(l.entries)
 }
@@ -494,11 +494,11 @@ func (l *simLog) mark(as identity) {
 // nothing accepts any sequence.
 func (l *simLog) producer(pid int64) (known bool, epoch int16, next int32, last []simEntry) {
 	for _, e := range l.entries {
-		if e.as.pid != pid {
+		if e.as.PID != pid {
 			continue
 		}
-		if !known || e.as.epoch > epoch {
-			known, epoch, next, last = true, e.as.epoch, 0, nil
+		if !known || e.as.Epoch > epoch {
+			known, epoch, next, last = true, e.as.Epoch, 0, nil
 		}
 		if len(e.rows) > 0 {
 			next = advance(e.seq, len(e.rows))
@@ -536,9 +536,9 @@ func (w *sim) refusal(t *simTopic, try *simTry) reply {
 	return r
 }
 
-// ---- the coordinator of producer ids, by which a new identity is got
+// ---- the coordinator of producer ids, by which a new producer id is got
 
-// start tells the machine its first identity.
+// start tells the machine its first producer id.
 func (w *sim) start(failures int) {
 	w.after(backoff(failures, backoffMax), func() {
 		if !w.calm && w.oneIn(3) || w.dark+w.stuck > 0 {
@@ -547,7 +547,7 @@ func (w *sim) start(failures int) {
 			w.start(failures + 1)
 			return
 		}
-		w.id = identity{w.pids, 0}
+		w.id = producer{w.pids, 0}
 		w.hurt, w.kept = w.now, w.now
 		w.m.started(w.id, w.plan.fencing)
 	})
@@ -559,15 +559,15 @@ func (w *sim) job(j *producerIDJob) {
 	w.jobs++
 	w.jobOut = true
 	slices.SortFunc(j.fence, func(a, b fenceTarget) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) // topics come in any order
-	targets := []place{}
+	targets := []topicPartition{}
 	for _, f := range j.fence {
-		targets = append(targets, f.place)
+		targets = append(targets, f.topicPartition)
 	}
 	unsealed := false
 	for _, s := range j.resolve {
 		if !s.sealed {
 			unsealed = true
-			targets = append(targets, s.place)
+			targets = append(targets, s.topicPartition)
 		}
 	}
 	d := w.lat()
@@ -577,8 +577,8 @@ func (w *sim) job(j *producerIDJob) {
 	w.after(d, func() { w.seal(j, targets, unsealed, 0) })
 }
 
-func (w *sim) seal(j *producerIDJob, targets []place, unsealed bool, tries int) {
-	leaderless := func(p place) bool { l := w.logs[p]; return l != nil && l.leader == "" }
+func (w *sim) seal(j *producerIDJob, targets []topicPartition, unsealed bool, tries int) {
+	leaderless := func(p topicPartition) bool { l := w.logs[p]; return l != nil && l.leader == "" }
 	switch {
 	case w.dark+w.stuck > 0:
 		w.hurt = w.now
@@ -590,7 +590,7 @@ func (w *sim) seal(j *producerIDJob, targets []place, unsealed bool, tries int) 
 		w.after(backoff(tries+1, backoffMax), func() { w.seal(j, targets, unsealed, tries+1) })
 		return
 	}
-	res := producerIDResult{tails: map[place]int64{}, refused: map[place]sarama.KError{}}
+	res := producerIDResult{tails: map[topicPartition]int64{}, refused: map[topicPartition]sarama.KError{}}
 	switch {
 	case j.keepAlive != nil:
 		if l := w.logs[*j.keepAlive]; l != nil && l.leader != "" {
@@ -598,18 +598,18 @@ func (w *sim) seal(j *producerIDJob, targets []place, unsealed bool, tries int) 
 		}
 	case len(targets) > 0 && !w.plan.fencing:
 		w.pids++
-		w.id = identity{w.pids, 0}
+		w.id = producer{w.pids, 0}
 	case len(targets) > 0:
 		w.fence(targets, unsealed, &res)
 	}
 	for _, f := range j.fence {
-		if res.refused[f.place] != 0 {
+		if res.refused[f.topicPartition] != 0 {
 			w.hurt = w.now
 			continue
 		}
-		res.fenced = append(res.fenced, f.place)
-		if l := w.logs[f.place]; l != nil && !w.oneIn(4) {
-			res.tails[f.place] = l.end()
+		res.fenced = append(res.fenced, f.topicPartition)
+		if l := w.logs[f.topicPartition]; l != nil && !w.oneIn(4) {
+			res.tails[f.topicPartition] = l.end()
 		}
 	}
 	w.after(w.lat(), func() {
@@ -619,8 +619,8 @@ func (w *sim) seal(j *producerIDJob, targets []place, unsealed bool, tries int) 
 		res.id, w.jobOut, w.jobEnd = w.id, false, w.now
 		w.tell("job %s is done: %+v", j, res.fenced)
 		for _, p := range res.fenced {
-			if t := w.m.topics[p.topic]; t != nil && int(p.partition) < len(t.queues) {
-				q := t.queues[p.partition]
+			if t := w.m.topics[p.Topic]; t != nil && int(p.Number) < len(t.queues) {
+				q := t.queues[p.Number]
 				w.fenced[q] = true
 				if tail, known := res.tails[p]; known && w.tails[q] == 0 {
 					w.noteTail(q, tail, 0)
@@ -644,13 +644,13 @@ func (w *sim) noteTail(q *partitionQueue, offset int64, n int) {
 }
 
 // fence raises the epoch in partitions by a transaction that is aborted.
-func (w *sim) fence(targets []place, unsealed bool, res *producerIDResult) {
+func (w *sim) fence(targets []topicPartition, unsealed bool, res *producerIDResult) {
 	if unsealed {
-		w.id.epoch++
+		w.id.Epoch++
 	}
 	marked := false
 	for _, p := range targets {
-		t, l := w.topic(p.topic), w.logs[p]
+		t, l := w.topic(p.Topic), w.logs[p]
 		switch {
 		case l == nil:
 			res.refused[p] = sarama.ErrUnknownTopicOrPartition
@@ -668,15 +668,15 @@ func (w *sim) fence(targets []place, unsealed bool, res *producerIDResult) {
 		t.excuses[t.write] = true
 	}
 	if marked {
-		w.id.epoch++
+		w.id.Epoch++
 	}
 }
 
 // search reads a partition log for a batch, as far as all replicas have it.
-func (w *sim) search(s search, refused map[place]sarama.KError) searched {
+func (w *sim) search(s search, refused map[topicPartition]sarama.KError) searched {
 	out := searched{batch: s.batch, sealed: true}
-	l, t := w.logs[s.place], w.topic(s.topic)
-	switch code, is := refused[s.place]; {
+	l, t := w.logs[s.topicPartition], w.topic(s.Topic)
+	switch code, is := refused[s.topicPartition]; {
 	case is:
 		out.sealed, out.err = s.sealed, code
 	case !s.look:
@@ -707,7 +707,7 @@ func (w *sim) search(s search, refused map[place]sarama.KError) searched {
 func (j *producerIDJob) String() string {
 	s := fmt.Sprintf("fence %v", j.fence)
 	for _, r := range j.resolve {
-		s += fmt.Sprintf(", find %d rows as %v seq %d from %d in %v", r.n, r.as, r.seq, r.from, r.place)
+		s += fmt.Sprintf(", find %d rows as %v seq %d from %d in %v", r.n, r.as, r.seq, r.from, r.topicPartition)
 	}
 	if j.keepAlive != nil {
 		s += fmt.Sprintf(", keep alive at %v", *j.keepAlive)
@@ -778,7 +778,7 @@ var mishaps = []mishap{
 			if !w.plan.old && w.coin() {
 				w.wrongFor(2*time.Second, "not all have heard of that", func() { t.lag++ }, func() { t.lag = max(0, t.lag-1) })
 			}
-			w.logs[place{t.name, int32(t.count - 1)}] = &simLog{topic: t, number: int32(t.count - 1), leader: w.broker()}
+			w.logs[topicPartition{t.name, int32(t.count - 1)}] = &simLog{topic: t, number: int32(t.count - 1), leader: w.broker()}
 		}
 	}},
 	{do: (*sim).recreate, patience: backoffSlow},
@@ -856,6 +856,6 @@ func (w *sim) recreate() {
 }
 
 // places are those of all logs, in order.
-func (w *sim) places() []place {
-	return slices.SortedFunc(maps.Keys(w.logs), func(a, b place) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+func (w *sim) places() []topicPartition {
+	return slices.SortedFunc(maps.Keys(w.logs), func(a, b topicPartition) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 }

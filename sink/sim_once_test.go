@@ -23,7 +23,7 @@ type simOnce struct {
 	journal  []exactlyonce.LogBatch
 	tail     int64 // of the journal
 	requests []*exactlyonce.Request
-	seals    int // identities given out
+	seals    int // producer ids given out
 	unit     uint64
 }
 
@@ -34,7 +34,7 @@ type simPending struct {
 }
 
 func (w *sim) beginOnce() {
-	w.id = identity{1, 0}
+	w.id = producer{1, 0}
 	w.begun()
 }
 
@@ -59,7 +59,7 @@ func (w *sim) serve() {
 		if w.requests = w.requests[1:]; len(w.requests) > 0 {
 			w.serve()
 		}
-		a := answered{request: r, refused: map[place]sarama.KError{}}
+		a := answered{request: r, refused: map[topicPartition]sarama.KError{}}
 		how := 0
 		switch {
 		case w.dark+w.stuck > 0:
@@ -88,26 +88,26 @@ func (w *sim) serve() {
 }
 
 func (w *sim) coordinate(r *exactlyonce.Request, a *answered) {
-	as := identity{r.As.PID, r.As.Epoch}
+	as := producer(r.As)
 	a.answer.Class = exactlyonce.OK
 	switch {
 	case r.Kind == exactlyonce.Read && r.Until == exactlyonce.Nobody, r.Kind == exactlyonce.Ends: // markers are package exactlyonce's to lose
 	case r.Kind == exactlyonce.Read:
 		w.read(r, a)
 	case r.Kind == exactlyonce.Last:
-		a.answer.Identity, a.answer.Of = exactlyonce.Identity{PID: w.id.pid, Epoch: w.id.epoch}, exactlyonce.Identity{PID: w.id.pid, Epoch: w.id.epoch}
+		a.answer.Producer, a.answer.Of = exactlyonce.Producer(w.id), exactlyonce.Producer(w.id)
 		if a.answer.Outcome = exactlyonce.Committed; w.ongoing {
 			a.answer.Outcome = exactlyonce.Running
 		}
 	case r.Kind == exactlyonce.Init && as != nobody && w.ongoing:
 		w.fail("it fences itself")
-	case r.Kind == exactlyonce.Init && (as == nobody || as == w.id || as.epoch == w.id.epoch-1):
-		if as.epoch != w.id.epoch-1 || as == nobody { // else an answer got lost
+	case r.Kind == exactlyonce.Init && (as == nobody || as == w.id || as.Epoch == w.id.Epoch-1):
+		if as.Epoch != w.id.Epoch-1 || as == nobody { // else an answer got lost
 			w.begun()
-			w.id.epoch++
+			w.id.Epoch++
 			w.seals++
 		}
-		a.answer.Identity = exactlyonce.Identity{PID: w.id.pid, Epoch: w.id.epoch}
+		a.answer.Producer = exactlyonce.Producer(w.id)
 	case as != w.id:
 		a.answer.Class = exactlyonce.Superseded
 	case r.Kind == exactlyonce.Add:
@@ -121,7 +121,7 @@ func (w *sim) coordinate(r *exactlyonce.Request, a *answered) {
 
 func (w *sim) add(r *exactlyonce.Request, a *answered) {
 	for _, p := range r.Partitions {
-		t, at := w.topic(p.Topic), place{p.Topic, p.Number}
+		t, at := w.topic(p.Topic), topicPartition(p)
 		switch {
 		case w.logs[at] == nil:
 			a.refused[at] = sarama.ErrUnknownTopicOrPartition
@@ -145,7 +145,7 @@ func (w *sim) add(r *exactlyonce.Request, a *answered) {
 }
 
 func (w *sim) endOnce(commit bool) {
-	marker := exactlyonce.LogBatch{Offset: w.tail, By: exactlyonce.Identity{PID: w.id.pid, Epoch: w.id.epoch}, Transactional: true, Control: exactlyonce.AbortMarker}
+	marker := exactlyonce.LogBatch{Offset: w.tail, By: exactlyonce.Producer(w.id), Transactional: true, Control: exactlyonce.AbortMarker}
 	w.tail++
 	if commit {
 		marker.Control = exactlyonce.CommitMarker
@@ -206,7 +206,7 @@ func (w *sim) appendOnce(l *simLog, try *simTry) reply {
 		return reply{}
 	}
 	w.seen[b] = w.tail
-	batch := exactlyonce.LogBatch{Offset: w.tail, By: exactlyonce.Identity{PID: try.as.pid, Epoch: try.as.epoch}, Transactional: true}
+	batch := exactlyonce.LogBatch{Offset: w.tail, By: exactlyonce.Producer(try.as), Transactional: true}
 	for _, row := range try.rows {
 		batch.Records = append(batch.Records, row.Value)
 	}

@@ -319,7 +319,7 @@ func (w *sim) feed(do func()) {
 	w.m.now, w.m.closed = w.now, w.shut
 	due := w.m.next()
 	early := do == nil && (due.IsZero() || due.After(w.now))
-	unusableBefore := w.m.verdict == unusable
+	unusableBefore := w.m.usability == unusable
 	if do != nil {
 		do()
 		w.m.closed = w.shut

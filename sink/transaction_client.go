@@ -20,7 +20,7 @@ func (pc *producerIDClient) transact(ctx context.Context, job *producerIDJob) er
 	if wait.Sleep(ctx, again(r.Try)) != nil {
 		return context.Canceled
 	}
-	out := answered{request: r, refused: map[place]sarama.KError{}}
+	out := answered{request: r, refused: map[topicPartition]sarama.KError{}}
 	err := pc.carryOut(ctx, job, &out)
 	if out.answer.Class == 0 {
 		out.answer.Class = classOf(r.Kind, err)
@@ -50,14 +50,14 @@ func again(try int) time.Duration {
 // carryOut fills the answer where its class does not say all.
 func (pc *producerIDClient) carryOut(ctx context.Context, job *producerIDJob, out *answered) (err error) {
 	r := job.request
-	as := identity{r.As.PID, r.As.Epoch}
+	as := producer(r.As)
 	if r.Kind != exactlyonce.Init {
 		pc.id = as
 	}
 	switch r.Kind {
 	case exactlyonce.Init:
-		if err = pc.initFor(as, identity{r.Of.PID, r.Of.Epoch}); err == nil {
-			out.answer.Identity = exactlyonce.Identity{PID: pc.id.pid, Epoch: pc.id.epoch}
+		if err = pc.initFor(as, producer(r.Of)); err == nil {
+			out.answer.Producer = exactlyonce.Producer(pc.id)
 			pc.sink.fencing.Store(int32(FencingOn))
 		}
 	case exactlyonce.Add:
@@ -89,8 +89,8 @@ func (pc *producerIDClient) addAll(partitions []exactlyonce.Partition, out *answ
 	}
 	out.answer.Class = exactlyonce.Refused
 	for p, code := range out.refused {
-		err = fmt.Errorf("adding topic %s, partition %d, to a transaction: %w", p.topic, p.partition, code)
-		out.answer.Refused = append(out.answer.Refused, exactlyonce.Partition{Topic: p.topic, Number: p.partition})
+		err = fmt.Errorf("adding topic %s, partition %d, to a transaction: %w", p.Topic, p.Number, code)
+		out.answer.Refused = append(out.answer.Refused, exactlyonce.Partition(p))
 	}
 	return err
 }
@@ -117,17 +117,17 @@ func classOf(kind exactlyonce.Kind, err error) exactlyonce.Class {
 // readJournal reads up to the marker that is waited for. A broker that has just begun to lead
 // the journal may not know its end yet.
 func (pc *producerIDClient) readJournal(ctx context.Context, r *exactlyonce.Request) (answer exactlyonce.Answer, err error) {
-	at := place{pc.sink.cfg.Transactions.Journal, 0}
-	b, err := pc.reader(ctx, &search{fenceTarget: fenceTarget{place: at}})
+	at := topicPartition{pc.sink.cfg.Transactions.Journal, 0}
+	b, err := pc.reader(ctx, &search{fenceTarget: fenceTarget{topicPartition: at}})
 	if err != nil {
 		return answer, err
 	}
 	defer func() { _ = b.Close() }()
 	reader, progress, end := exactlyonce.NewReader(r), time.Now(), int64(-1)
 	if reader.ToTheEnd() { // a leader that does not know its end yet says so
-		ends := map[place]int64{}
-		if err := listOffsets(b.Broker, []place{at}, sarama.OffsetNewest, ends); err != nil {
-			return answer, fmt.Errorf("finding the end of the journal, topic %s: %w", at.topic, err)
+		ends := map[topicPartition]int64{}
+		if err := listOffsets(b.Broker, []topicPartition{at}, sarama.OffsetNewest, ends); err != nil {
+			return answer, fmt.Errorf("finding the end of the journal, topic %s: %w", at.Topic, err)
 		}
 		end = ends[at]
 	}
@@ -139,21 +139,21 @@ func (pc *producerIDClient) readJournal(ctx context.Context, r *exactlyonce.Requ
 		block, err := b.fetch(at, reader.Next())
 		switch {
 		case errors.Is(err, sarama.ErrOffsetOutOfRange):
-			return answer, fmt.Errorf("%w: topic %s has no offset %d", exactlyonce.ErrJournal, at.topic, reader.Next())
+			return answer, fmt.Errorf("%w: topic %s has no offset %d", exactlyonce.ErrJournal, at.Topic, reader.Next())
 		case err != nil:
-			return answer, fmt.Errorf("reading the journal, topic %s, from offset %d: %w", at.topic, reader.Next(), err)
+			return answer, fmt.Errorf("reading the journal, topic %s, from offset %d: %w", at.Topic, reader.Next(), err)
 		}
 		before := reader.Next()
 		done, err := feedJournal(reader, block.headers)
 		switch {
 		case err != nil:
-			return answer, fmt.Errorf("%w: topic %s: %w", exactlyonce.ErrJournal, at.topic, err)
+			return answer, fmt.Errorf("%w: topic %s: %w", exactlyonce.ErrJournal, at.Topic, err)
 		case done:
 			return reader.Answer(), nil
 		case reader.Next() > before:
 			progress = time.Now()
 		case time.Since(progress) > waitForEnd:
-			return answer, fmt.Errorf("%w: topic %s ends at offset %d, before what was written last", exactlyonce.ErrJournal, at.topic, before)
+			return answer, fmt.Errorf("%w: topic %s ends at offset %d, before what was written last", exactlyonce.ErrJournal, at.Topic, before)
 		}
 	}
 	return answer, context.Canceled

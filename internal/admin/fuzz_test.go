@@ -36,10 +36,10 @@ func FuzzRequests(f *testing.F) {
 		r.URL = &url.URL{Path: path, RawQuery: query}
 		r.Header.Set("Authorization", authorization)
 		guarded.logins = newLogins(guarded.now) // each input has its tries
-		_, verdict := guarded.identify(r)
+		_, is := guarded.identify(r)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		if verdict != known && strings.Contains(w.Body.String(), "confidential") {
+		if is != known && strings.Contains(w.Body.String(), "confidential") {
 			t.Fatalf("%s %q %q told a stranger:\n%s", method, path, query, w.Body)
 		}
 		if w.Code >= http.StatusInternalServerError && w.Code != http.StatusServiceUnavailable {

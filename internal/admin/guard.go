@@ -110,20 +110,20 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if g.tls {
 		w.Header().Set("Strict-Transport-Security", "max-age=31536000")
 	}
-	who, verdict := g.identify(r)
+	who, is := g.identify(r)
 	needed := need(r)
 	if who.role < needed || needed < Operator {
 		withoutBody(w, r)
 	}
 	switch {
-	case who.role >= needed && verdict != known && !g.named(r.Host):
+	case who.role >= needed && is != known && !g.named(r.Host):
 		refuse(w, http.StatusMisdirectedRequest, fmt.Sprintf("this process does not answer to the name %.100q without credentials: ask by address, or add the name to http.hosts of the configuration", r.Host))
 	case who.role >= needed:
 		g.next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), askerKey{}, who)))
-	case verdict == tooMany:
+	case is == tooMany:
 		w.Header().Set("Retry-After", "10")
 		refuse(w, http.StatusTooManyRequests, "too many wrong credentials came from this address: wait a few seconds")
-	case verdict == known:
+	case is == known:
 		refuse(w, http.StatusForbidden, "these credentials are of a role that may not do this (http.auth of the configuration)")
 	case len(g.users) == 0:
 		refuse(w, http.StatusForbidden, "nobody may do this without http.auth of the configuration")
@@ -164,18 +164,18 @@ func need(r *http.Request) Role {
 
 // ---- who asks ----
 
-// verdict is what became of a request's credentials.
-type verdict int
+// standing is what became of a request's credentials.
+type standing int
 
 const (
-	none    verdict = iota // it came with none, or with wrong ones
-	known                  // they are somebody's
-	tooMany                // they were not looked at
+	none    standing = iota // it came with none, or with wrong ones
+	known                   // they are somebody's
+	tooMany                 // they were not looked at
 )
 
 // identify compares in a time that does not depend on what is wrong. Wrong
 // credentials cost a try, which the address gets back after a while.
-func (g *guard) identify(r *http.Request) (asker, verdict) {
+func (g *guard) identify(r *http.Request) (asker, standing) {
 	stranger := asker{g.open, "anybody"}
 	name, text, given := credentials(r)
 	if !given || len(g.users) == 0 {

@@ -76,7 +76,7 @@ const (
 func Classify(kind Kind, code int16, appended bool) Class {
 	switch kind {
 	case Commit:
-		// EndTxn has no identity of its own: 48 may be the answer to a transaction that
+		// EndTxn has no producer of its own: 48 may be the answer to a transaction that
 		// ended before, 16 comes after the decision was written. Only 0 is an answer.
 		if code == codeNone {
 			return OK

@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// Identity is a producer id and its epoch.
-type Identity struct {
+// Producer is a producer id and its epoch.
+type Producer struct {
 	PID   int64
 	Epoch int16
 }
 
-// Nobody stands for no identity.
-var Nobody = Identity{PID: -1, Epoch: -1}
+// Nobody stands for no producer.
+var Nobody = Producer{PID: -1, Epoch: -1}
 
 // Control is what a batch of a partition log is.
 type Control uint8
@@ -29,7 +29,7 @@ const (
 // LogBatch is a batch as a Fetch returns it: those of aborted transactions as well.
 type LogBatch struct {
 	Offset        int64 // of its first record
-	By            Identity
+	By            Producer
 	Transactional bool
 	Control       Control
 	Records       [][]byte
@@ -39,7 +39,7 @@ type LogBatch struct {
 // the seal writes, so all that earlier epochs committed stands before it: no end
 // offset has to be asked for, of a broker that may not know it yet.
 type Reader struct {
-	until Identity
+	until Producer
 	most  int // bytes of units; 0: any number
 	size  int // of those found
 	more  bool
@@ -47,11 +47,11 @@ type Reader struct {
 	units []Placed
 	from  int64
 	next  int64
-	of    Identity // of reading to the end: whose transaction is meant
+	of    Producer // of reading to the end: whose transaction is meant
 	undid bool     // its last marker is an abort
 }
 
-// NewReader returns a Reader for a request: from an offset until the abort marker of an identity.
+// NewReader returns a Reader for a request: from an offset until the abort marker of a producer id.
 func NewReader(r *Request) *Reader {
 	return &Reader{from: r.From, until: r.Until, of: r.Of, most: r.Most, open: map[int64][]Placed{}, next: r.From}
 }

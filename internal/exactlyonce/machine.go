@@ -63,14 +63,14 @@ const (
 // answered is not sent again by anybody else than the machine.
 type Request struct {
 	Kind       Kind
-	As         Identity    // of Init: the identity held, or Nobody
+	As         Producer    // of Init: the producer id held, or Nobody
 	Partitions []Partition // of Add and Ends
-	Of         Identity    // of Ends: whose transaction; of Init: whose commit is brought about, or Nobody
+	Of         Producer    // of Ends: whose transaction; of Init: whose commit is brought about, or Nobody
 	Behind     []int64     // of Ends: the last record in each partition, or -1; nil: not known
 	Marker     bool        // of Ends: a marker of Of has to be there, not only nothing open of it
 	Batch      *Batch      // of Produce
 	From       int64       // of Read
-	Until      Identity    // of Read
+	Until      Producer    // of Read
 	Most       int         // of Read: about how many bytes of units are enough; 0: all
 	Try        int         // how often the same was asked before; the caller waits accordingly
 }
@@ -78,9 +78,9 @@ type Request struct {
 // Answer is what became of a Request.
 type Answer struct {
 	Class    Class
-	Identity Identity    // of Init; of Last: the current one
+	Producer Producer    // of Init; of Last: the current one
 	Outcome  Outcome     // of Last
-	Of       Identity    // of Last: whose transaction was committed
+	Of       Producer    // of Last: whose transaction was committed
 	Open     []Partition // of Ends: the end is not there
 	Unknown  []Partition // of Ends: nobody leads them, or nobody answers
 	Refused  []Partition // of Add: these cannot be added, and none was
@@ -163,7 +163,7 @@ const (
 type Machine struct {
 	cfg   Config
 	state state
-	id    Identity
+	id    Producer
 	last  Placed             // the last unit that is known to be committed
 	seal  seal               // while sealing
 	sound map[Partition]bool // no batch of an older epoch can land there any more, and nothing is open

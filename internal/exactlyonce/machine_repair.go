@@ -18,8 +18,8 @@ import "slices"
 // What is open at another epoch than the committed one is what an abort has left.
 type repair struct {
 	look  []Partition // may lack the end of a commit
-	past  Identity    // whose commit that is
-	as    Identity    // the current identity, at the begin of a leadership another's
+	past  Producer    // whose commit that is
+	as    Producer    // the current producer id, at the begin of a leadership another's
 	open  []Partition // lack it
 	owned bool        // sealEpoch is over
 }
@@ -70,7 +70,7 @@ func (m *Machine) repaired(r *Request, a Answer) {
 	case s.step == sealPast:
 		m.knowsPlaces(a.Units)
 	case s.step == sealEpoch:
-		m.adopt(a.Identity)
+		m.adopt(a.Producer)
 		s.owned, s.as = true, m.id
 		if s.leads {
 			m.goTo(sealPast, 0)
@@ -87,11 +87,11 @@ func (m *Machine) repaired(r *Request, a Answer) {
 // knowsLast goes on with what became of the last transaction.
 func (m *Machine) knowsLast(r *Request, a Answer) {
 	s := &m.seal
-	if m.id != Nobody && a.Identity != m.id {
+	if m.id != Nobody && a.Producer != m.id {
 		m.stop(ErrSuperseded)
 		return
 	}
-	switch s.as = a.Identity; a.Outcome {
+	switch s.as = a.Producer; a.Outcome {
 	case Running:
 		m.goTo(sealAbort, r.Try)
 	case Repairing:

@@ -28,7 +28,7 @@ type seal struct {
 	step    step
 	leads   bool // the begin of a leadership
 	targets []Partition
-	marker  Identity // of the abort marker
+	marker  Producer // of the abort marker
 	more    bool     // the journal was not read to the end
 	silent  bool     // a try of sealConfirm had no answer
 	repair
@@ -153,10 +153,10 @@ func (m *Machine) unproven(r *Request, a Answer) {
 func (m *Machine) stepped(a Answer) {
 	switch m.seal.step {
 	case sealInit:
-		m.adopt(a.Identity)
+		m.adopt(a.Producer)
 		m.seal.marker = m.id
 	case sealConfirm:
-		if m.adopt(a.Identity); m.seal.silent {
+		if m.adopt(a.Producer); m.seal.silent {
 			m.seal.silent = false
 			m.askStep(0)
 			return
@@ -174,7 +174,7 @@ func (m *Machine) stepped(a Answer) {
 }
 
 // adopt takes a new epoch. Sequences begin at 0 with it.
-func (m *Machine) adopt(id Identity) { m.id, m.seqs = id, map[Partition]int32{} }
+func (m *Machine) adopt(id Producer) { m.id, m.seqs = id, map[Partition]int32{} }
 
 func (m *Machine) journalRead(units []Placed, more bool) {
 	beyond, err := Beyond(m.last, units)

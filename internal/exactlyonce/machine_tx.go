@@ -33,7 +33,7 @@ type portion struct {
 // Batch is sent unchanged until its outcome is known.
 type Batch struct {
 	At      Partition
-	By      Identity
+	By      Producer
 	Seq     int32
 	Records []*Record
 	Units   []Unit // of the journal

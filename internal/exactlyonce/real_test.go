@@ -351,8 +351,8 @@ func (s *shell) last(b *sarama.Broker) Answer {
 		return Answer{Class: Silence}
 	}
 	state := res.TransactionStates[0]
-	a := Answer{Class: OK, Outcome: Undone, Identity: Identity{state.ProducerID, state.ProducerEpoch}}
-	a.Of = a.Identity
+	a := Answer{Class: OK, Outcome: Undone, Producer: Producer{state.ProducerID, state.ProducerEpoch}}
+	a.Of = a.Producer
 	switch state.TransactionState {
 	case sarama.TransactionStatePrepareAbort, sarama.TransactionStatePrepareCommit:
 		a.Class = Busy
@@ -400,7 +400,7 @@ func (s *shell) init(b *sarama.Broker, r *Request) Answer {
 	if err != nil {
 		return Answer{Class: Silence}
 	}
-	return Answer{Class: Classify(Init, int16(res.Err), false), Identity: Identity{res.ProducerID, res.ProducerEpoch}}
+	return Answer{Class: Classify(Init, int16(res.Err), false), Producer: Producer{res.ProducerID, res.ProducerEpoch}}
 }
 
 func (s *shell) add(b *sarama.Broker, r *Request) Answer {
@@ -490,7 +490,7 @@ func readReal(b *sarama.Broker, topic string, r *Request) Answer {
 }
 
 func logBatch(rb *sarama.RecordBatch) *LogBatch {
-	out := &LogBatch{Offset: rb.FirstOffset, By: Identity{rb.ProducerID, rb.ProducerEpoch}, Transactional: rb.IsTransactional}
+	out := &LogBatch{Offset: rb.FirstOffset, By: Producer{rb.ProducerID, rb.ProducerEpoch}, Transactional: rb.IsTransactional}
 	for _, r := range rb.Records {
 		switch {
 		case !rb.Control:

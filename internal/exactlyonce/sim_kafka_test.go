@@ -28,7 +28,7 @@ type coordinator struct {
 
 type entry struct {
 	offset  int64
-	by      Identity
+	by      Producer
 	seq     int32
 	control Control
 	inTx    bool
@@ -113,13 +113,13 @@ func (k *kafka) init(r *Request) Answer {
 		return Answer{Class: Superseded}
 	}
 	c.state, c.repairs = empty, r.Of.Epoch
-	return Answer{Class: OK, Identity: Identity{c.pid, c.epoch}}
+	return Answer{Class: OK, Producer: Producer{c.pid, c.epoch}}
 }
 
 // lastOne is DescribeTransactions.
 func (k *kafka) lastOne() Answer {
 	c := &k.coord
-	a := Answer{Class: OK, Outcome: Undone, Identity: Identity{c.pid, c.epoch}, Of: Identity{c.pid, c.epoch}}
+	a := Answer{Class: OK, Outcome: Undone, Producer: Producer{c.pid, c.epoch}, Of: Producer{c.pid, c.epoch}}
 	if c.repairs >= 0 {
 		a.Of.Epoch = c.repairs
 	}
@@ -192,7 +192,7 @@ func (k *kafka) complete() {
 	}
 }
 
-func (k *kafka) current(r *Request) bool { return r.As == Identity{k.coord.pid, k.coord.epoch} }
+func (k *kafka) current(r *Request) bool { return r.As == Producer{k.coord.pid, k.coord.epoch} }
 
 func (k *kafka) add(w *world, r *Request) Answer {
 	c := &k.coord
@@ -249,7 +249,7 @@ func (k *kafka) mark() bool {
 		l := k.log(at)
 		switch {
 		case !l.down:
-			l.marker(Identity{c.pid, c.epoch}, c.state == prepareCommit)
+			l.marker(Producer{c.pid, c.epoch}, c.state == prepareCommit)
 		case !k.drops:
 			continue
 		}
@@ -260,7 +260,7 @@ func (k *kafka) mark() bool {
 	return false
 }
 
-func (l *plog) marker(by Identity, commit bool) {
+func (l *plog) marker(by Producer, commit bool) {
 	if by.Epoch > l.epoch {
 		l.epoch, l.next = by.Epoch, 0
 	}
@@ -330,7 +330,7 @@ func (k *kafka) legacyProduce(at Partition, epoch int16, r *Record) bool {
 		l.epoch, l.next = epoch, 0
 	}
 	l.next++
-	l.append(&entry{by: Identity{k.coord.pid, epoch}, recs: []*Record{r}})
+	l.append(&entry{by: Producer{k.coord.pid, epoch}, recs: []*Record{r}})
 	return true
 }
 

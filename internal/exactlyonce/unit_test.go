@@ -103,8 +103,8 @@ func TestNamesInTheLogTellRowsApart(t *testing.T) {
 }
 
 func TestReaderRefusesRecordsOutsideOfTransactions(t *testing.T) {
-	r := NewReader(&Request{Until: Identity{1, 1}})
-	if _, err := r.Feed(&LogBatch{By: Identity{1, 0}, Records: [][]byte{{1}}}); !errors.Is(err, ErrForeign) {
+	r := NewReader(&Request{Until: Producer{1, 1}})
+	if _, err := r.Feed(&LogBatch{By: Producer{1, 0}, Records: [][]byte{{1}}}); !errors.Is(err, ErrForeign) {
 		t.Error(err)
 	}
 	if _, err := r.Feed(&LogBatch{Offset: 5, Transactional: true, Records: [][]byte{{9}}}); !errors.Is(err, errVersion) {
@@ -115,13 +115,13 @@ func TestReaderRefusesRecordsOutsideOfTransactions(t *testing.T) {
 // TestReaderFollowsEachProducer: after the id expired, the next one is another.
 func TestReaderFollowsEachProducer(t *testing.T) {
 	unit := func(n uint64) [][]byte { return [][]byte{(&Unit{Number: n}).Append(nil)} }
-	r := NewReader(&Request{Until: Identity{2, 1}})
+	r := NewReader(&Request{Until: Producer{2, 1}})
 	for i, b := range []LogBatch{
-		{By: Identity{1, 0}, Records: unit(1)},
-		{By: Identity{2, 0}, Control: AbortMarker},
-		{By: Identity{1, 0}, Control: CommitMarker},
-		{By: Identity{2, 0}, Records: unit(2)},
-		{By: Identity{2, 1}, Control: AbortMarker},
+		{By: Producer{1, 0}, Records: unit(1)},
+		{By: Producer{2, 0}, Control: AbortMarker},
+		{By: Producer{1, 0}, Control: CommitMarker},
+		{By: Producer{2, 0}, Records: unit(2)},
+		{By: Producer{2, 1}, Control: AbortMarker},
 	} {
 		b.Offset, b.Transactional = int64(i), true
 		done, err := r.Feed(&b)
@@ -194,7 +194,7 @@ func TestRecoveryInPages(t *testing.T) {
 		b.Transactional = true
 		journal = append(journal, b)
 	}
-	old, number := Identity{1, 0}, uint64(0)
+	old, number := Producer{1, 0}, uint64(0)
 	for range 10 { // transactions of two units
 		var units [][]byte
 		for range 2 {
@@ -237,7 +237,7 @@ func TestRecoveryInPages(t *testing.T) {
 				switch r.Kind {
 				case Init:
 					epoch++
-					a.Identity = Identity{1, epoch}
+					a.Producer = Producer{1, epoch}
 				case Read:
 					log := append(journal[:len(journal):len(journal)], LogBatch{Offset: 30, By: r.Until, Transactional: true, Control: AbortMarker})
 					reader := NewReader(r)

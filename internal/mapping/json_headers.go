@@ -70,7 +70,7 @@ type jsonScanner struct {
 	// strict: \u0000 is malformed. ascii: so is every escape of a character beyond ASCII.
 	strict, ascii bool
 	depth         int // containers may yet be opened
-	found         place
+	found         span
 	// unique: no object has a key twice, and the rest is JSON, so nothing behind the place matters.
 	unique, done bool
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// place is where a JSON Pointer (RFC 6901) leads in a JSON text: text[from:to]. kind is
+// span is where a JSON Pointer (RFC 6901) leads in a JSON text: text[from:to]. kind is
 // the first byte of what stands there; 0: nothing does.
-type place struct {
+type span struct {
 	from, to int
 	kind     byte
 }
@@ -25,12 +25,12 @@ const (
 // locate reads a whole JSON text by RFC 8259, and finds the place in it that the pointer
 // leads to. Of a key that an object has twice the last counts, as in PostgreSQL.
 // encoding/json would allocate.
-func (s *jsonScanner) locate(pointer []string) (place, fault) {
+func (s *jsonScanner) locate(pointer []string) (span, fault) {
 	if s.any(pointer, true) && !s.done && !s.end() {
 		s.fail("something follows the value")
 	}
 	if s.problem != "" {
-		return place{}, fault("is not JSON that can be read: " + s.problem + " at byte " + strconv.Itoa(s.at+1) + "; correct the row")
+		return span{}, fault("is not JSON that can be read: " + s.problem + " at byte " + strconv.Itoa(s.at+1) + "; correct the row")
 	}
 	return s.found, ""
 }
@@ -54,7 +54,7 @@ func (s *jsonScanner) any(pointer []string, on bool) (ok bool) {
 		ok = s.scalar(kind)
 	}
 	if ok && on && len(pointer) == 0 {
-		s.found = place{from: from, to: s.at, kind: kind}
+		s.found = span{from: from, to: s.at, kind: kind}
 	}
 	return ok
 }
@@ -97,7 +97,7 @@ func (s *jsonScanner) container(kind byte, pointer []string, on bool) bool {
 		}
 		rest := pointer
 		if here {
-			rest, s.found = pointer[1:], place{}
+			rest, s.found = pointer[1:], span{}
 		}
 		if !s.any(rest, here) {
 			return false
@@ -140,7 +140,7 @@ func appendUnescaped(to, raw []byte) []byte {
 
 // at is what stands at the pointer in a text: a string's text, anything else as it is
 // written; nil: null, or nothing. It may be in the text or in scratch.
-func textAt(text []byte, p place, a *Arena) []byte {
+func textAt(text []byte, p span, a *Arena) []byte {
 	switch p.kind {
 	case 0, 'n':
 		return nil

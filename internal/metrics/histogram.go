@@ -48,8 +48,8 @@ func newHistogram(name, help string, labels prometheus.Labels) *histogram {
 	return h
 }
 
-// tally counts a batch without touching what is shared.
-type tally struct {
+// observations counts a batch without touching what is shared.
+type observations struct {
 	counts [len(latencyBounds) + 1]uint64
 	fine   [nativeBuckets]uint64
 	sum    float64
@@ -84,7 +84,7 @@ func fineBucket(seconds float64) int {
 func nativeIndex(fine int) int32 { return int32(fine + nativeLowest*nativePerPower) }
 
 // add counts a row, and gives its fine bucket.
-func (t *tally) add(seconds float64) (fine int) {
+func (t *observations) add(seconds float64) (fine int) {
 	seconds = max(seconds, 0) // clocks of two machines may differ
 	fine = fineBucket(seconds)
 	t.counts[bucket(seconds)]++
@@ -94,7 +94,7 @@ func (t *tally) add(seconds float64) (fine int) {
 }
 
 // merge adds a tally.
-func (h *histogram) merge(t *tally) {
+func (h *histogram) merge(t *observations) {
 	for i, n := range t.counts {
 		if n > 0 {
 			h.counts[i].Add(n)

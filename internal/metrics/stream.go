@@ -170,7 +170,7 @@ func (s *Stream) Missed(cause outbox.Cause, n int) {
 
 // Outcome counts what became of rows at the sink, a run of rows of one table and topic at a time.
 func (s *Stream) Outcome(o outbox.Outcome, now time.Time) {
-	var ages tally // of rows that were delivered
+	var ages observations // of rows that were delivered
 	s.topicsMu.Lock()
 	defer s.topicsMu.Unlock()
 	for i := 0; i < len(o.Rows); {

@@ -54,7 +54,7 @@ func (s *Stream) bounded(name topicName) topicName {
 
 // topicOutcome counts rows of one topic, and how old they were when they were delivered; the caller
 // holds topicsMu.
-func (s *Stream) topicOutcome(class outbox.Class, rows []*outbox.Row, ages *tally, now time.Time) {
+func (s *Stream) topicOutcome(class outbox.Class, rows []*outbox.Row, ages *observations, now time.Time) {
 	name := topicName{rows[0].Cluster, rows[0].Topic}
 	if class != outbox.Delivered && s.topics[name] == nil && len(s.topics) >= maxTopics/2 {
 		name.topic = otherTopics // one that took no record may not exist: such names leave half of the labels to others

@@ -140,8 +140,8 @@ func set(block yaml.MapSlice, path string, value any) yaml.MapSlice {
 	return block
 }
 
-// place is one place of a mapping that names columns.
-type place struct {
+// columnUse is one columnUse of a mapping that names columns.
+type columnUse struct {
 	columns []string
 	kind    string // of columns that fit there
 	// write uses other columns in place of those; an empty name is a column that
@@ -162,8 +162,8 @@ const unknown = "…"
 
 // one is a place for one column. The keys of without are null where there is no
 // column for it; none: it has to be named.
-func one(key, column, kind string, without ...string) place {
-	return place{[]string{column}, kind, func(names []string) (all Overrides) {
+func one(key, column, kind string, without ...string) columnUse {
+	return columnUse{[]string{column}, kind, func(names []string) (all Overrides) {
 		if names[0] != "" || len(without) == 0 {
 			return Overrides{{key, cmp.Or(names[0], unknown)}}
 		}
@@ -175,7 +175,7 @@ func one(key, column, kind string, without ...string) place {
 }
 
 // places lists every place of a mapping that names columns.
-func places(m *outbox.Mapping) []place {
+func places(m *outbox.Mapping) []columnUse {
 	s := &m.Status
 	sentAt := []string{"status.sent_at"}
 	if s.Column == "" {
@@ -183,9 +183,9 @@ func places(m *outbox.Mapping) []place {
 	}
 	payload := one("payload.column", m.Payload.Column, anyColumn)
 	if len(m.Payload.Object) > 0 {
-		payload = place{m.Payload.Names()[1:], anyColumn, func([]string) Overrides { return Overrides{{"payload.object", unknown}} }}
+		payload = columnUse{m.Payload.Names()[1:], anyColumn, func([]string) Overrides { return Overrides{{"payload.object", unknown}} }}
 	}
-	all := []place{
+	all := []columnUse{
 		payload,
 		one("cluster.column", m.Cluster.Column, textColumn, "cluster"),
 		one("partition", m.Partition, countColumn, "partition"),
@@ -214,7 +214,7 @@ func places(m *outbox.Mapping) []place {
 	case key.Parts == nil:
 		all = append(all, one("key.column", key.Column, anyColumn)) // without it there is no order
 	default:
-		all = append(all, place{topicColumns(key.Parts), textColumn, func(names []string) Overrides { return Overrides{{"key.template", template(key.Parts, names)}} }})
+		all = append(all, columnUse{topicColumns(key.Parts), textColumn, func(names []string) Overrides { return Overrides{{"key.template", template(key.Parts, names)}} }})
 	}
 	if m.EventID.Name != "" {
 		all = append(all, list("event_id.columns", m.EventID.Columns, "event_id", Overrides{{"event_id.header", m.EventID.Name}}))
@@ -224,8 +224,8 @@ func places(m *outbox.Mapping) []place {
 
 // list is a place for several columns, written behind other keys. The key without
 // is null where no column is left; none: they have to be named.
-func list(key string, columns []string, without string, before Overrides) place {
-	return place{columns, anyColumn, func(names []string) Overrides {
+func list(key string, columns []string, without string, before Overrides) columnUse {
+	return columnUse{columns, anyColumn, func(names []string) Overrides {
 		left := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" })
 		switch {
 		case len(left) == 0 && without != "":
@@ -253,8 +253,8 @@ func topicColumns(topic *outbox.Template) (names []string) {
 	return names
 }
 
-func topicPlace(topic *outbox.Template) place {
-	return place{topicColumns(topic), textColumn, func(names []string) Overrides {
+func topicPlace(topic *outbox.Template) columnUse {
+	return columnUse{topicColumns(topic), textColumn, func(names []string) Overrides {
 		if topic.Known() != nil && len(names) == 1 {
 			return Overrides{{"topic.column", cmp.Or(names[0], unknown)}, {"topic.map", unknown}}
 		}
@@ -266,12 +266,12 @@ func topicPlace(topic *outbox.Template) place {
 }
 
 // headersPlace is all headers, since a configuration replaces the list whole.
-func headersPlace(all []outbox.HeaderMapping) place {
+func headersPlace(all []outbox.HeaderMapping) columnUse {
 	var columns []string
 	for i := range all {
 		columns = append(columns, cmp.Or(all[i].Column, all[i].JSON))
 	}
-	return place{columns, anyColumn, func(names []string) Overrides {
+	return columnUse{columns, anyColumn, func(names []string) Overrides {
 		var left []any
 		for i := range all {
 			if columns[i] == "" || names[i] != "" {
@@ -337,7 +337,7 @@ func (d *differing) meant(column, kind string) string {
 	all := places(&d.t.Table.Mapping)
 	var fitting []string
 	for _, c := range d.t.Inspection.Columns {
-		mapped := slices.ContainsFunc(all, func(p place) bool { return slices.Contains(p.columns, c.Name) })
+		mapped := slices.ContainsFunc(all, func(p columnUse) bool { return slices.Contains(p.columns, c.Name) })
 		if !mapped && c.Name != column && fits(d.t.column(c.Name), kind) {
 			fitting = append(fitting, c.Name)
 		}

@@ -44,7 +44,7 @@ func (j *judge) see(i int) {
 	}
 }
 
-func (j *judge) verdict() error {
+func (j *judge) fault() error {
 	if j.err != nil {
 		return j.err
 	}
@@ -100,7 +100,7 @@ func judgeTopic(t testing.TB, k *harness.Cluster, topic string, j *judge) {
 			upTo[r.Partition] = r.Offset + 1
 		})
 	}
-	if err := j.verdict(); err != nil {
+	if err := j.fault(); err != nil {
 		t.Fatalf("the run does not count: %v", err)
 	}
 }

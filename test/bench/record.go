@@ -169,7 +169,7 @@ func inMarkdown(lines [][]string) string {
 func barsInMarkdown(all []Result) string {
 	lines := [][]string{{"", "what", "value", "reference", "ratio", "bar", "", "CPU per row: program, PostgreSQL, Kafka", "peak memory"}}
 	for _, r := range all {
-		lines = append(lines, []string{r.Bar, r.What, withUnit(r.Value, r.Unit), withUnit(r.Reference, r.Unit), number(r.Ratio), r.Goal, verdict(r), perRow(r), withUnit(r.PeakRSS, "MiB")})
+		lines = append(lines, []string{r.Bar, r.What, withUnit(r.Value, r.Unit), withUnit(r.Reference, r.Unit), number(r.Ratio), r.Goal, met(r), perRow(r), withUnit(r.PeakRSS, "MiB")})
 	}
 	return where("make bench", all[0].Machine, all[0].Versions, all[0].Settings) + later(all) + inMarkdown(lines)
 }

@@ -99,7 +99,7 @@ func writeTable(to io.Writer, results []Result) {
 	var notes []string
 	for _, r := range results {
 		row(
-			r.Bar, r.What, withUnit(r.Value, r.Unit), withUnit(r.Reference, r.Unit), number(r.Ratio), r.Goal, verdict(r),
+			r.Bar, r.What, withUnit(r.Value, r.Unit), withUnit(r.Reference, r.Unit), number(r.Ratio), r.Goal, met(r),
 			number(r.CPU.OutboxCDC), number(r.CPU.Postgres), number(r.CPU.Kafka), number(r.PeakRSS), number(r.WALPerRow),
 		)
 		if r.Note != "" {
@@ -112,7 +112,7 @@ func writeTable(to io.Writer, results []Result) {
 	}
 }
 
-func verdict(r Result) string {
+func met(r Result) string {
 	switch {
 	case r.Value == nil:
 		return "NOT MEASURED"

@@ -82,7 +82,7 @@ func TestEachRowOnceAndInOrder(t *testing.T) {
 		for _, i := range c.rows {
 			j.see(i)
 		}
-		err := j.verdict()
+		err := j.fault()
 		if (err == nil) != (c.trouble == "") || err != nil && !strings.Contains(err.Error(), c.trouble) {
 			t.Errorf("%s: %v", name, err)
 		}
