@@ -111,8 +111,8 @@ SPEAKING := ./replication/... ./internal/statestore/... ./internal/tablesql/... 
 KAFKA_OLDEST      ?= 2.8.2
 # Another one that loses ends of transactions (KAFKA-20734).
 KAFKA_LOSING      ?= 4.3.1
-# Stream, restart, lost slot, sweep and hand-back, publication, roles, failover, the server's own hand.
-CORE := ^(TestRowsReachTheTopic|TestCleanRestartsUnderLoadMakeNoDuplicates|TestALostSlotLosesNothing|TestThePublicationIsMadeAgainByHand|TestTheLeastPrivileges|TestAFailoverWithASynchronisedSlot|TestAnIdleSlotTimesOut|TestTheServerWaitsForAStandby|TestTheFirstSlotRaisesTheLevel|TestTheServerForbidsDecoding|TestAStandbysSlotLosesTheLevel)$$
+# Stream, restart, lost slot, sweep and hand-back, publication, roles, failover, the server's own hand, generated columns.
+CORE := ^(TestRowsReachTheTopic|TestCleanRestartsUnderLoadMakeNoDuplicates|TestALostSlotLosesNothing|TestThePublicationIsMadeAgainByHand|TestTheLeastPrivileges|TestAFailoverWithASynchronisedSlot|TestAnIdleSlotTimesOut|TestTheServerWaitsForAStandby|TestTheFirstSlotRaisesTheLevel|TestTheServerForbidsDecoding|TestAStandbysSlotLosesTheLevel|TestAKeyThatIsGenerated)$$
 # What Go and SQL read of a row, and what a publication's row filter can have.
 CORE_TWINS := Twins|RowFilter
 # Settings of roles and database, a schema that everybody may create in, and one

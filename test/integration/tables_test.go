@@ -104,6 +104,44 @@ func (w *world) judgeKeys(keys func(*world) map[string]string, rules history.Rul
 	w.check(h, rules)
 }
 
+// TestAKeyThatIsGenerated: from PostgreSQL 18 on the WAL has stored generated columns, once the publication is told
+// to (publish_generated_columns). init tells it, the rows stream, and swept ones have the same keys.
+func TestAKeyThatIsGenerated(t *testing.T) {
+	t.Parallel() // it mostly waits
+	atLeast(t, 18)
+	l := native()
+	l.ddl = `CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, event_id uuid NOT NULL DEFAULT gen_random_uuid(), topic text NOT NULL,
+		customer text, key text GENERATED ALWAYS AS ('customer-' || customer) STORED, payload bytea, headers jsonb, status text NOT NULL DEFAULT 'PENDING',
+		attempts int NOT NULL DEFAULT 0, last_error text, created_at timestamptz NOT NULL DEFAULT clock_timestamp(), available_after timestamptz, sent_at timestamptz)`
+	l.insert = `INSERT INTO outbox (topic, customer, payload) SELECT topic, key, value FROM rows`
+	w := newWorld(t, surroundings{partitions: 3, layout: &l})
+	w.config["http"] = fields{"listen": "127.0.0.1:0"}
+	if out, err := w.command("check", "--config", w.file()); err != nil {
+		t.Errorf("check: %v\n%s", err, out)
+	}
+	p := w.run().streaming()
+	load := steady()
+	load.unkeyed = 0
+	w.writeRows(load, 300)
+	w.settled(30 * time.Second)
+	p.readyz(200, "")
+	if n := p.logged("parked", `"scope":"table"`); n > 0 {
+		t.Errorf("the table was parked:\n%s", p.log())
+	}
+	w.dropSlot()
+	p.Await(20*time.Second, "made the slot")
+	w.writeRows(load, 300)
+	w.settled(30 * time.Second)
+	p.stop()
+	w.judgeKeys(func(w *world) map[string]string {
+		keys := map[string]string{}
+		for _, in := range w.log.Inserts() {
+			keys[in.Key] = "customer-" + in.Key
+		}
+		return keys
+	}, history.Rules{})
+}
+
 // deleting is a table whose rows go when they are published.
 func deleting() layout {
 	return layout{
