@@ -27,7 +27,7 @@ type Platform struct {
 	is func(s *Signs) bool
 	// set has a setting changed: %s is NAME = VALUE.
 	set string
-	// own are settings that have another name there, and whole those that are changed in another way.
+	// own are settings that have another name there, and whole those that are changed in another way, or by nobody.
 	own, whole map[string]string
 	// grant lets a role replicate: %s is the role. Empty: as everywhere, the attribute REPLICATION.
 	grant string
@@ -36,6 +36,11 @@ type Platform struct {
 }
 
 const swept = "where the slot is gone, the table is swept and nothing is lost"
+
+// noKeepSize is where max_slot_wal_keep_size cannot be set.
+func noKeepSize(name string) string {
+	return name + " does not let max_slot_wal_keep_size be set: alert on its storage, and do not leave the stream stopped"
+}
 
 // platforms in the order in which they are looked for: some have the signs of others.
 var platforms = []Platform{
@@ -48,22 +53,28 @@ var platforms = []Platform{
 		Name: "Amazon RDS", is: func(s *Signs) bool { return s.has("rds_superuser") },
 		set: "in the DB parameter group: %s; a static parameter takes a reboot", own: map[string]string{"wal_level": "rds.logical_replication = 1"},
 		grant: "GRANT rds_replication TO %s;",
-		Failover: "a Multi-AZ instance keeps its storage and the slot. A read replica that is promoted has it from version 17 on, with failover_slot: true, sync_replication_slots = 1, " +
+		Failover: "a Multi-AZ instance keeps its storage and the slot, a Multi-AZ cluster copies the slot to its readers. A read replica that is promoted has it from version 17 on, with failover_slot: true, sync_replication_slots = 1, " +
 			"hot_standby_feedback = 1 and rds.logical_slot_sync_dbname; " + swept,
 	},
 	{
 		Name: "AlloyDB", is: func(s *Signs) bool { return s.has("alloydbsuperuser") },
 		set: "as a database flag of the instance: %s", own: map[string]string{"wal_level": "alloydb.logical_decoding = on"},
+		whole:    map[string]string{"max_slot_wal_keep_size": noKeepSize("AlloyDB")},
 		Failover: "what a failover does to the slot is not documented, so expect it to end it; " + swept,
 	},
 	{
 		Name: "Cloud SQL", is: func(s *Signs) bool { return s.has("cloudsqlsuperuser") },
 		set: "as a database flag (gcloud sql instances patch INSTANCE --database-flags=…, with every flag that is set): %s", own: map[string]string{"wal_level": "cloudsql.logical_decoding = on"},
+		whole:    map[string]string{"max_slot_wal_keep_size": noKeepSize("Cloud SQL")},
 		Failover: "high availability keeps the disk and the slot; a read replica that is promoted has none; " + swept,
 	},
 	{
 		Name: "Azure Database for PostgreSQL", is: func(s *Signs) bool { return s.has("azure_pg_admin") },
 		set: "as a server parameter (az postgres flexible-server parameter set --name … --value …): %s; a static one takes a restart",
+		whole: map[string]string{
+			"max_slot_wal_keep_size":     noKeepSize("Azure"),
+			"synchronized_standby_slots": "Azure does not let synchronized_standby_slots be set",
+		},
 		Failover: "before version 17 the extension pg_failover_slots keeps the slot, with hot_standby_feedback = on; from 17 on failover_slot: true, with sync_replication_slots = on and " +
 			"hot_standby_feedback = on; " + swept,
 	},
@@ -75,7 +86,7 @@ var platforms = []Platform{
 	},
 	{
 		Name: "Supabase", is: func(s *Signs) bool { return s.has("supabase_admin") },
-		set: "by the CLI (supabase postgres-config update --config …): %s", Failover: swept,
+		set: "by the CLI (supabase --experimental postgres-config update --config …): %s", Failover: swept,
 	},
 	{
 		Name: "Crunchy Bridge", is: func(s *Signs) bool { return s.has("crunchy_read") && s.has("crunchy_write") },

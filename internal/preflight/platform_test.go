@@ -20,14 +20,14 @@ func TestPlatforms(t *testing.T) {
 	}{
 		"Amazon RDS":    {roles("rds_superuser"), "in the DB parameter group: rds.logical_replication = 1; a static parameter takes a reboot", "in the DB parameter group: max_slot_wal_keep_size = ", "rds.logical_slot_sync_dbname"},
 		"Amazon Aurora": {func(s *Server) { s.Signs = platform.Signs{Roles: []string{"rds_superuser"}, Aurora: true} }, "in the DB cluster parameter group: rds.logical_replication = 1; a static parameter takes a reboot", "in the DB cluster parameter group: max_slot", "the table is swept"},
-		"AlloyDB":       {roles("alloydbsuperuser", "cloudsqlsuperuser"), "as a database flag of the instance: alloydb.logical_decoding = on", "as a database flag of the instance: max_slot", "the table is swept"},
-		"Cloud SQL":     {roles("cloudsqlsuperuser"), "as a database flag (gcloud sql instances patch INSTANCE --database-flags=…, with every flag that is set): cloudsql.logical_decoding = on", "as a database flag (gcloud", "keeps the disk"},
+		"AlloyDB":       {roles("alloydbsuperuser", "cloudsqlsuperuser"), "as a database flag of the instance: alloydb.logical_decoding = on", "AlloyDB does not let max_slot_wal_keep_size be set", "the table is swept"},
+		"Cloud SQL":     {roles("cloudsqlsuperuser"), "as a database flag (gcloud sql instances patch INSTANCE --database-flags=…, with every flag that is set): cloudsql.logical_decoding = on", "Cloud SQL does not let max_slot_wal_keep_size be set", "keeps the disk"},
 		"Azure Database for PostgreSQL": {
 			roles("azure_pg_admin"), "as a server parameter (az postgres flexible-server parameter set --name … --value …): wal_level = 'logical'; a static one takes a restart",
-			"as a server parameter (az", "pg_failover_slots",
+			"Azure does not let max_slot_wal_keep_size be set", "pg_failover_slots",
 		},
 		"Neon":           {roles("neon_superuser"), "Neon sets it for the project (Settings, Logical Replication): wal_level = logical, which cannot be taken back", "users of Neon cannot change it, its support can: max_slot", "about 40 hours"},
-		"Supabase":       {roles("supabase_admin"), "by the CLI (supabase postgres-config update --config …): wal_level = 'logical'", "by the CLI (supabase", "the table is swept"},
+		"Supabase":       {roles("supabase_admin"), "by the CLI (supabase --experimental postgres-config update --config …): wal_level = 'logical'", "by the CLI (supabase --experimental", "the table is swept"},
 		"Crunchy Bridge": {roles("crunchy_read", "crunchy_write"), "as a configuration parameter of the cluster (dashboard, or cb config-param set): wal_level = 'logical' | restart the cluster", "as a configuration parameter", "failover_slot: true"},
 		"CloudNativePG": {
 			func(s *Server) { s.Signs = platform.Signs{Roles: []string{"streaming_replica"}, CloudNativePG: true} },
