@@ -225,9 +225,9 @@ func read(res *sarama.ProduceResponse, b *batch) reply {
 }
 
 // idleMost is how long a connection may have been idle and still be trusted.
-// Brokers (connections.max.idle.ms, 10 minutes) and what stands between close
-// idle ones, and a batch sent into that has an unknown fate.
-const idleMost = 4 * time.Minute
+// Brokers (connections.max.idle.ms, 10 minutes; Event Hubs, 4) and what stands
+// between close idle ones, and a batch sent into that has an unknown fate.
+const idleMost = 3 * time.Minute
 
 // connect returns a live connection. After a failure it does not try again for
 // a while, so that many batches do not mean many attempts.
