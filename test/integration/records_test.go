@@ -68,6 +68,50 @@ func TestARefusedRecordFailsAlone(t *testing.T) {
 	}
 }
 
+// Kafka 4.4 can bound what a record is when decompressed. It refuses the batch and names no
+// record: the rows around the one that is too large do not pay for it.
+func TestARecordThatInflatesTooFar(t *testing.T) {
+	for _, delivery := range []string{"at_least_once", "exactly_once"} {
+		t.Run(delivery, func(t *testing.T) {
+			t.Parallel() // it mostly waits
+			recordThatInflatesTooFar(t, delivery)
+		})
+	}
+}
+
+func recordThatInflatesTooFar(t *testing.T, delivery string) {
+	if v := harness.KafkaVersion(); v < "4.4" {
+		t.Skipf("Kafka %s may not know max.decompressed.message.bytes", v)
+	}
+	w := newWorld(t, surroundings{noTopic: true, noInit: true})
+	if w.kafka.Fake != nil {
+		t.Skip("kfake has no such limit")
+	}
+	w.topic = "inflates." + w.db.Name
+	w.kafka.CreateTopic(t, w.topic, 2, map[string]string{"max.decompressed.message.bytes": "20000"})
+	w.cluster["compression"] = "gzip"
+	w.table["status"] = fields{"max_attempts": 2}
+	if delivery == "exactly_once" {
+		w.exactlyOnce()
+	} else {
+		w.init()
+	}
+	p := w.run().streaming()
+	load := w.write(steady())
+	w.insertNow(w.topic, "k", 3, 10)
+	bad := w.insertRefused("k")
+	behind := w.insertNow(w.topic, "k", 3, 10)
+	w.becomes(bad, history.Failed, 20*time.Second)
+	w.becomes(behind[2], history.Sent, 10*time.Second)
+	load.stop()
+	w.settled(20 * time.Second)
+	p.stop()
+	w.judge(history.Rules{MayFail: refused})
+	if got := harness.One[string](t, w.db, `SELECT string_agg(attempts || ' ' || last_error, '; ') FROM outbox WHERE attempts > 0`); !strings.HasPrefix(got, "2 ") || strings.Contains(got, "; ") {
+		t.Errorf("attempts and last error of the one row that was charged: %q", got)
+	}
+}
+
 // With on_failed: block the key waits for the operator, also over a restart under
 // load, and goes on when the row is out of the way; other keys do not wait.
 func TestAFailedRecordBlocksItsKey(t *testing.T) {
