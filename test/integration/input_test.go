@@ -400,6 +400,30 @@ func TestTheWALIsNotLogical(t *testing.T) {
 	w.judge(history.Rules{})
 }
 
+// Version 19 warns at each login of a password that is kept as MD5 and of one that is about to expire. These are no
+// warnings about the slot.
+func TestALoginIsWarnedOf(t *testing.T) {
+	t.Parallel() // it mostly waits
+	db := harness.PrivatePostgres(t, localpg.Options{})
+	if err := errors.Join(db.Server.SetHBA(strings.ReplaceAll(localpg.HBA, "scram-sha-256", "md5")), db.Server.Restart(t.Context(), localpg.Fast)); err != nil {
+		t.Fatal(err)
+	}
+	kept := "md5" + harness.One[string](t, db, `SELECT md5('secret' || 'warned')`)
+	db.Exec(t, `CREATE ROLE warned SUPERUSER LOGIN PASSWORD '`+kept+`' VALID UNTIL '`+time.Now().Add(48*time.Hour).Format(time.RFC3339)+`'`)
+	w := newWorld(t, surroundings{db: db, noInit: true})
+	w.serve()
+	w.stream["postgres"] = fields{"dsn": db.Server.DSNAs("app", "warned", "secret"), "wal_sender_timeout": "3s"}
+	w.init()
+	p := w.run().streaming()
+	w.becomes(w.insertNow(w.topic, "k", 3, 10)[2], history.Sent, 20*time.Second)
+	p.readyz(http.StatusOK, `"mode": "stream"`)
+	p.stop()
+	if said := p.Said("the server warns about the slot"); said != nil {
+		t.Error(said)
+	}
+	w.judge(history.Rules{})
+}
+
 // The server forbids pgoutput under a running stream (output_plugin_libraries), to a role that sees the setting and to one that
 // does not. The table is swept; the stream comes back by itself.
 func TestTheServerForbidsDecoding(t *testing.T) {
