@@ -13,14 +13,16 @@ func is[T error](err error) bool {
 }
 
 // ErrorClass is the error of a try in one of a few words: timeout, leadership,
-// replicas, topic, authorization, record, producer, broker, certificate, or connection where
-// no broker answered.
+// replicas, topic, authorization, record, producer, broker, certificate, cluster where it is another one, or connection
+// where no broker answered.
 func ErrorClass(err error) string {
 	var code sarama.KError
 	switch {
 	case errors.As(err, &code):
 	case is[*tls.CertificateVerificationError](err), is[tls.AlertError](err):
 		return "certificate"
+	case is[*otherCluster](err):
+		return "cluster"
 	default:
 		return "connection"
 	}

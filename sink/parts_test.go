@@ -28,6 +28,7 @@ func TestErrorClass(t *testing.T) {
 		"record":        {sarama.ErrMessageSizeTooLarge, sarama.ErrInvalidRecord},
 		"producer":      {sarama.ErrOutOfOrderSequenceNumber, sarama.ErrProducerFenced},
 		"broker":        {sarama.ErrKafkaStorageError, sarama.ErrPolicyViolation},
+		"cluster":       {&otherCluster{}, fmt.Errorf("broker b: %w", &otherCluster{})},
 		"certificate":   {&tls.CertificateVerificationError{Err: errors.New("unknown authority")}, tls.AlertError(42)},
 		"connection":    {errors.New("connection refused")},
 	} {

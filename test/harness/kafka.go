@@ -139,6 +139,7 @@ type Node struct {
 	ports     map[string]int // by listener
 	advertise map[string]int // where it differs
 	props     string
+	cluster   string // its id
 	jars      string
 	ready     string   // see makeReady; or empty
 	flags     []string // of Java
@@ -206,7 +207,7 @@ func tryCluster(dir string, o KafkaOptions) (_ *Cluster, err error) {
 }
 
 func newNode(c *Cluster, id int, jars, ready string, o KafkaOptions) (*Node, error) {
-	n := &Node{id: id, jars: jars, ready: ready, flags: keptClasses(ready), optimized: o.Optimized, dir: filepath.Join(c.dir, fmt.Sprintf("%d", id)), ports: map[string]int{}, advertise: map[string]int{}}
+	n := &Node{id: id, cluster: clusterID, jars: jars, ready: ready, flags: keptClasses(ready), optimized: o.Optimized, dir: filepath.Join(c.dir, fmt.Sprintf("%d", id)), ports: map[string]int{}, advertise: map[string]int{}}
 	names := []string{plainListener, controlListener}
 	if o.Proxied {
 		names = append(names, proxiedListener)
@@ -294,20 +295,24 @@ func (n *Node) configure(c *Cluster, o KafkaOptions) error {
 	if err := os.WriteFile(n.props, []byte(strings.Join(lines, "")), 0o644); err != nil {
 		return err
 	}
-	switch {
-	case withZooKeeper():
+	if withZooKeeper() {
 		return nil
-	case n.ready != "":
+	}
+	return n.makeStorage()
+}
+
+func (n *Node) makeStorage() error {
+	if n.ready != "" {
 		return n.putStorage()
 	}
 	return n.format()
 }
 
-// clusterID is every test cluster's; what tells them apart is their ports.
+// clusterID is every test cluster's, but for Node.Become; what tells them apart is their ports.
 const clusterID = "b3V0Ym94LWNkYy10ZXN0cw"
 
 func (n *Node) format() error {
-	out, err := n.java("kafka.tools.StorageTool", "format", "-t", clusterID, "-c", n.props).CombinedOutput()
+	out, err := n.java("kafka.tools.StorageTool", "format", "-t", n.cluster, "-c", n.props).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("formatting broker %d's storage: %w: %s", n.id, err, out)
 	}
@@ -357,6 +362,28 @@ func (n *Node) Start(t testing.TB) {
 	if err := errors.Join(n.start(), n.awaitReady()); err != nil {
 		t.Fatalf("harness: %v", err)
 	}
+}
+
+// Become stops the only broker of a cluster. On its ports the one of another cluster starts, with what that one had:
+// nothing, at first.
+func (n *Node) Become(t testing.TB, cluster string) {
+	t.Helper()
+	if withZooKeeper() {
+		t.Skip("the id of a cluster is ZooKeeper's")
+	}
+	n.Stop()
+	kept := func(id string) string { return filepath.Join(n.dir, "data-"+id) }
+	err := os.Rename(n.data(), kept(n.cluster))
+	n.cluster = cluster
+	if err == nil {
+		if err = os.Rename(kept(cluster), n.data()); errors.Is(err, os.ErrNotExist) {
+			err = n.makeStorage()
+		}
+	}
+	if err != nil {
+		t.Fatalf("harness: making cluster %s: %v", cluster, err)
+	}
+	n.Start(t)
 }
 
 // Stop asks the broker to shut down (SIGTERM) and waits until it has.

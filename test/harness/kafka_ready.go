@@ -70,6 +70,7 @@ func keptClasses(ready string) []string {
 
 var (
 	nodeLine      = regexp.MustCompile(`(?m)^node\.id=.*$`)
+	clusterLine   = regexp.MustCompile(`(?m)^cluster\.id=.*$`)
 	directoryLine = regexp.MustCompile(`(?m)^directory\.id=.*$`)
 )
 
@@ -84,12 +85,13 @@ func (n *Node) putStorage() error {
 	if err != nil {
 		return err
 	}
-	if !nodeLine.Match(meta) {
-		return fmt.Errorf("meta.properties in %s has no node.id: %s", kept, bytes.TrimSpace(meta))
+	if !nodeLine.Match(meta) || !clusterLine.Match(meta) {
+		return fmt.Errorf("meta.properties in %s has no node.id or no cluster.id: %s", kept, bytes.TrimSpace(meta))
 	}
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
 	id[0] &= 0x7f        // Kafka takes no id whose text begins with a dash
+	meta = clusterLine.ReplaceAll(meta, []byte("cluster.id="+n.cluster))
 	meta = nodeLine.ReplaceAll(meta, []byte("node.id="+strconv.Itoa(n.id)))
 	meta = directoryLine.ReplaceAll(meta, []byte("directory.id="+base64.RawURLEncoding.EncodeToString(id)))
 	return os.WriteFile(path, meta, 0o644)
