@@ -162,7 +162,7 @@ func show1(c *cobra.Command, p *filterFlags, d *openTable, payload bool, io stre
 	if err != nil {
 		return err
 	}
-	found, err := d.List(c.Context(), &pick, 1, operator.Shown{Payload: payload, Parks: held, Whole: true})
+	found, err := d.List(c.Context(), &pick, 1, operator.Shown{Payload: payload, Parks: held, Characters: operator.Whole})
 	switch {
 	case err != nil:
 		return err

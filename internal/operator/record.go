@@ -136,6 +136,9 @@ func (s *Record) Hide() {
 	}
 }
 
+// HideKey leaves the key's length.
+func (s *Record) HideKey() { s.Key.hide() }
+
 func (b *Bytes) hide() {
 	if b != nil {
 		b.Text, b.Base64 = nil, nil

@@ -129,17 +129,20 @@ type Shown struct {
 	// Payload: payloads of at most MaxPayload bytes are shown.
 	Payload bool
 	Parks   []outbox.Park // pending rows are told which of them they wait for
-	// Whole: up to a million characters of each column, else a thousand. What is
+	// Characters of each column at most, 0: a thousand, as many as status.last_error_max is unless it is set. What is
 	// longer ends in an ellipsis.
-	Whole bool
+	Characters int
 	// Bytes at most are listed, and at least one row; 0: any number.
 	Bytes int
 	// Newest: the last in the order of sweeping come first.
 	Newest bool
 }
 
-// MaxPayload is the longest payload that is shown.
-const MaxPayload = 64 << 20
+// MaxPayload is the longest payload that is shown, Whole as many characters as status.last_error_max may be.
+const (
+	MaxPayload = 64 << 20
+	Whole      = 1_000_000
+)
 
 // List lists picked rows in the order of sweeping. If the server cannot print a value, or
 // not in time, it lists them without values that can be long to print.
@@ -155,10 +158,7 @@ func (t *Table) list(ctx context.Context, relation *tablesql.Relation, timeout t
 	parks := slices.Clone(shown.Parks)
 	slices.SortStableFunc(parks, func(a, b outbox.Park) int { return cmp.Compare(a.Scope.Kind, b.Scope.Kind) }) // the widest first
 	parks = parks[:min(len(parks), maxExplained)]
-	characters := 1000 // as many as status.last_error_max is unless it is set
-	if shown.Whole {
-		characters = 1_000_000 // as many as it may be
-	}
+	characters := cmp.Or(shown.Characters, 1000)
 	list := tablesql.List{Limit: limit, Characters: characters, Newest: shown.Newest}
 	if shown.Payload {
 		list.Payload = MaxPayload

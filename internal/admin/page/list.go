@@ -78,7 +78,7 @@ func (p *Page) list(r *http.Request, f *filter, limit int) (listed, error) {
 		}
 		l.Total = operator.Count{N: int64(len(l.Rows))}
 		switch {
-		case len(l.Rows) < limit: // they are all, but for what was too long to list
+		case len(l.Rows) < limit && !crowded(l.Rows): // they are all
 		case shown.Newest: // counting all that were ever sent would take long
 			l.Total.Capped = true
 		default:
@@ -92,6 +92,19 @@ func (p *Page) list(r *http.Request, f *filter, limit int) (listed, error) {
 		return err
 	})
 	return l, err
+}
+
+// crowded says that there may have been no room for further rows.
+func crowded(rows []operator.Row) bool {
+	bytes := 0
+	for i := range rows {
+		r := &rows[i]
+		bytes += len(r.IDText()) + len(r.Topic) + len(r.Error)
+		if r.Key != nil {
+			bytes += len(*r.Key)
+		}
+	}
+	return bytes > answerBytes/2 // no row takes as much
 }
 
 // firstOfKey finds the row that a key's later rows wait for; nil: none of it is PENDING.

@@ -174,7 +174,9 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "another site asked for this: open it by a link or its address", http.StatusForbidden)
 		return
 	}
-	p.mux.ServeHTTP(w, r)
+	held := &place{of: p.asking}
+	defer held.leave()
+	p.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), placeKey{}, held)))
 }
 
 // embedded says whether the browser asks for another site's sake: anything but
@@ -206,13 +208,37 @@ func (p *Page) streamNamed(name string) *Stream {
 // errBusy: too many ask at once.
 var errBusy = &asked{http.StatusServiceUnavailable, "too many requests ask the database at once: try again in a moment"}
 
+// place is a request's among those that ask a database at once. It is kept until the answer is written:
+// what was read is in memory until then, and who asked may take it slowly.
+type place struct {
+	of   chan struct{}
+	have bool
+}
+
+type placeKey struct{}
+
+func (p *place) take() bool {
+	if !p.have {
+		select {
+		case p.of <- struct{}{}:
+			p.have = true
+		default:
+		}
+	}
+	return p.have
+}
+
+func (p *place) leave() {
+	if p.have {
+		<-p.of
+	}
+}
+
 // bounded gives a request that asks a database its place and its time.
-func (p *Page) bounded(r *http.Request, within time.Duration) (context.Context, func(), error) {
-	select {
-	case p.asking <- struct{}{}:
-	default:
+func (p *Page) bounded(r *http.Request, within time.Duration) (context.Context, context.CancelFunc, error) {
+	if held, ok := r.Context().Value(placeKey{}).(*place); !ok || !held.take() {
 		return nil, nil, errBusy
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), within)
-	return ctx, func() { cancel(); <-p.asking }, nil
+	return ctx, cancel, nil
 }

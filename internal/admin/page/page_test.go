@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -470,5 +471,50 @@ func TestTimeOfCharts(t *testing.T) {
 	cfg.Dashboard = "https://grafana.example/d/x?a=1&b=2"
 	if body := get(page(t, cfg), "/").Body.String(); !strings.Contains(body, `<a href="https://grafana.example/d/x?a=1&amp;b=2">longer</a>`) {
 		t.Error(body)
+	}
+}
+
+// slow takes an answer when it is let.
+type slow struct {
+	*httptest.ResponseRecorder
+	began, let chan struct{}
+}
+
+func (s slow) Write(b []byte) (int, error) {
+	s.began <- struct{}{}
+	<-s.let
+	return s.ResponseRecorder.Write(b)
+}
+
+// What was read of a database is in memory until the answer is taken, so a request keeps its place among those that ask at once
+// until then.
+func TestAPlaceIsKeptUntilTheAnswerIsTaken(t *testing.T) {
+	cfg := config()
+	cfg.Slots = slotsOf(nil, nil)
+	p := page(t, cfg)
+	for _, path := range []string{"/slots", "/api/v1/slots"} {
+		began, let := make(chan struct{}), make(chan struct{})
+		var all sync.WaitGroup
+		for range maxAsking {
+			all.Go(func() {
+				p.ServeHTTP(slow{httptest.NewRecorder(), began, let}, httptest.NewRequest(http.MethodGet, path, nil))
+			})
+		}
+		for range maxAsking {
+			<-began
+		}
+		if w := get(p, path); w.Code != http.StatusServiceUnavailable {
+			t.Errorf("%s while %d answers are not taken: %d", path, maxAsking, w.Code)
+		}
+		close(let)
+		go func() {
+			for range began { // further pieces of the answers
+			}
+		}()
+		all.Wait()
+		close(began)
+		if w := get(p, path); w.Code != http.StatusOK {
+			t.Errorf("%s when they are taken: %d", path, w.Code)
+		}
 	}
 }

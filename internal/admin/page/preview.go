@@ -75,7 +75,7 @@ func (p *Page) records(r *http.Request, limit int) (preview, error) {
 	err = p.onTable(r, askTimeout, s, t, func(ctx context.Context, d *opened) error {
 		rows, err := d.Preview(ctx, &filter, limit, answerBytes)
 		for _, row := range rows {
-			record := operator.RecordOf(row)
+			record := recordOf(row)
 			if list.Hidden {
 				record.Hide()
 			}
@@ -84,6 +84,16 @@ func (p *Page) records(r *http.Request, limit int) (preview, error) {
 		return err
 	})
 	return list, err
+}
+
+// recordOf has only the lengths of what is too long for an answer.
+func recordOf(row *outbox.Row) operator.Record {
+	record := operator.RecordOf(row)
+	if row.Size() > answerBytes {
+		record.Hide()
+		record.HideKey()
+	}
+	return record
 }
 
 type previewData struct {

@@ -61,7 +61,7 @@ func (p *Page) findRow(r *http.Request) (one oneRow, err error) {
 	}
 	err = p.onTable(r, askTimeout, s, t, func(ctx context.Context, d *opened) error {
 		read := func(payload bool) error {
-			found, err := d.List(ctx, &pick, 1, operator.Shown{Payload: payload, Whole: true})
+			found, err := d.List(ctx, &pick, 1, operator.Shown{Payload: payload, Characters: shownColumn})
 			if err != nil {
 				return err
 			}
@@ -95,7 +95,7 @@ func (o *opened) complete(ctx context.Context, pick *tablesql.Filter, one *oneRo
 	if err != nil || len(made) == 0 {
 		return err
 	}
-	one.record = new(operator.RecordOf(made[0]))
+	one.record = new(recordOf(made[0]))
 	if one.State == "SENT" {
 		return nil
 	}

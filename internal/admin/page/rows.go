@@ -28,12 +28,13 @@ const (
 	mostListed   = 1000 // over JSON
 	countedRows  = 10_000
 	shownPayload = 1 << 20 // bytes; larger ones are left to the command
+	shownColumn  = 100_000 // characters of each other column of one row
 	shownErrors  = 20      // groups
 
 	// longestPattern is what a regular expression of an address may have: what a
 	// list links to, an error of last_error_max quoted, has room.
 	longestPattern = 4096
-	answerBytes    = 8 << 20 // of rows in one answer
+	answerBytes    = 1 << 20 // of rows in one answer: as JSON they may take six times that, twice
 )
 
 // filter is what a list is narrowed by, as the address has it.
