@@ -83,14 +83,33 @@ func (f *forger) replies(server io.Reader, client net.Conn) {
 	}
 }
 
-// keepalive says that everything below a position was sent. The caller holds the lock.
-func (f *forger) keepalive(at uint64) {
+// say puts a message into the stream. The caller holds the lock.
+func (f *forger) say(message []byte) {
 	f.t.Helper()
-	message := binary.BigEndian.AppendUint32([]byte{'d'}, 4+1+8+8+1)
-	message = binary.BigEndian.AppendUint64(append(message, 'k'), at)
-	message = append(binary.BigEndian.AppendUint64(message, 0), 1)
-	if _, err := f.client.Write(message); err != nil {
-		f.t.Errorf("forging a keepalive: %v", err)
+	whole := binary.BigEndian.AppendUint32([]byte{'d'}, uint32(4+len(message)))
+	if _, err := f.client.Write(append(whole, message...)); err != nil {
+		f.t.Errorf("forging a message: %v", err)
+	}
+}
+
+// numbers are what follows a message's letter.
+func numbers(letter byte, all ...uint64) []byte {
+	message := []byte{letter}
+	for _, n := range all {
+		message = binary.BigEndian.AppendUint64(message, n)
+	}
+	return message
+}
+
+// keepalive says that everything below a position was sent.
+func (f *forger) keepalive(at uint64) { f.say(append(numbers('k', at, 0), 1)) }
+
+// transaction makes up one without a row, which commits at a position.
+func (f *forger) transaction(at uint64) {
+	begin := append(numbers('B', at, 0), 0, 0, 0, 9)
+	commit := append([]byte{'C', 0}, numbers(0, at, at+8, 0)[1:]...)
+	for _, message := range [][]byte{begin, commit} {
+		f.say(append(numbers('w', at, at, 0), message...))
 	}
 }
 
@@ -172,5 +191,39 @@ func TestAKeepaliveBehindWhichRowsComeIsNotBelieved(t *testing.T) {
 	w.insertRows("after", 10)
 	w.allSent("after", 10)
 	w.awaitCount(`SELECT count(*) FROM outbox_cdc.park`, 0)
+	w.stopped(p)
+}
+
+// A transaction is made up that commits ahead of the WAL, so the slot is confirmed up to there. The next true one shows that. No row
+// is lost, and the slot is made again.
+func TestAMadeUpTransactionAheadOfTheWALLosesNoRow(t *testing.T) {
+	t.Parallel()
+	w, f := forged(t)
+	p := w.run()
+	w.insertRows("before", 10)
+	w.allSent("before", 10)
+	ahead := w.position("pg_current_wal_insert_lsn()") + 1<<32
+	f.mu.Lock()
+	f.transaction(ahead)
+	f.mu.Unlock()
+	harness.Eventually(t, 30*time.Second, func() error {
+		if at := w.confirmed(); at < ahead {
+			return fmt.Errorf("the slot is at %x, the lie is %x", at, ahead)
+		}
+		return nil
+	})
+	w.insertRows("after", 10)
+	p.Await(30*time.Second, "the replication connection ended", "the server said before that it had sent everything up to")
+	w.allSent("after", 10)
+	harness.Eventually(t, time.Minute, func() error {
+		at, err := harness.TryOne[bool](t.Context(), w.db, `SELECT confirmed_flush_lsn <= pg_current_wal_insert_lsn() FROM pg_replication_slots WHERE slot_name = $1`, "slot_"+w.db.Name)
+		if err == nil && !at {
+			err = fmt.Errorf("the slot is still ahead of the WAL")
+		}
+		return err
+	})
+	w.awaitCount(`SELECT count(*) FROM outbox_cdc.park`, 0)
+	w.insertRows("last", 10)
+	w.allSent("last", 10)
 	w.stopped(p)
 }
