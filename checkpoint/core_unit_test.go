@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -245,6 +246,13 @@ func TestWhichKeysCount(t *testing.T) {
 	counts("free", 3, 0, 1)
 	c.unpark(q)
 	counts("marked", 2, 0, 0)
+	long := rowOf(table, strings.Repeat("k", 10*shortKey))
+	p = c.keyed(long)
+	counts("a long one", 2+11, 0, 0)
+	c.leaveToOperator(p, "1", 0, time.Time{})
+	counts("a long one is left to the operator", 2+11, 11, 0)
+	c.unpark(p)
+	counts("a long one is gone", 2, 0, 0)
 }
 
 // A row whose mark was refused counts while it is in memory.

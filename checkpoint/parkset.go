@@ -16,7 +16,7 @@ type parkSet struct {
 	awake   []*park // those that a step looks at; the others are asleep
 	asleep  sleepers
 	ofKind  [outbox.ScopeRow + 1]int
-	// keys counts, per table, the parked keys and rows; blocked those of them that
+	// keys counts, per table, the parked keys and rows by their weight; blocked those of them that
 	// wait for the operator, unmarked those that were published and cannot be marked.
 	keys, blocked, unmarked map[string]int
 	// holds counts the holds that wait for a park to be durable.
@@ -35,7 +35,11 @@ func (s *parkSet) ofKey(r *outbox.Row) *park {
 	if len(s.list) == 0 {
 		return nil // spares the key, for nearly every row
 	}
-	return s.byScope[outbox.KeyScope(r)]
+	if r.Key == nil {
+		return s.byScope[outbox.RowScope(r)]
+	}
+	// As KeyScope; a key in the index of a map is not copied, and it may be long.
+	return s.byScope[outbox.Scope{Kind: outbox.ScopeKey, Table: r.Table.String(), Topic: r.Topic, Key: string(r.Key)}]
 }
 
 // containing calls yield for each park of the row, widest first, until it
@@ -48,34 +52,33 @@ func (s *parkSet) containing(r *outbox.Row, yield func(*park) bool) {
 		if s.ofKind[kind] == 0 {
 			continue
 		}
-		scope, ok := scopeOf(r, kind)
-		if !ok {
-			continue
-		}
-		if p := s.byScope[scope]; p != nil && p.takes(r) && !p.ofAnother(r) && !yield(p) {
+		if p := s.ofScope(r, kind); p != nil && p.takes(r) && !p.ofAnother(r) && !yield(p) {
 			return
 		}
 	}
 }
 
-func scopeOf(r *outbox.Row, kind outbox.ScopeKind) (outbox.Scope, bool) {
+// ofScope is the park of the row's scope of this kind, or nil.
+func (s *parkSet) ofScope(r *outbox.Row, kind outbox.ScopeKind) *park {
 	switch kind {
 	case outbox.ScopeStream:
-		return outbox.StreamScope(), true
+		return s.stream()
 	case outbox.ScopeCluster:
-		return outbox.ClusterScope(r.Cluster), true
+		return s.of(outbox.ClusterScope(r.Cluster))
 	case outbox.ScopeTable:
-		return outbox.TableScope(r.Table), true
+		return s.of(outbox.TableScope(r.Table))
 	case outbox.ScopeTopics:
-		return outbox.TopicsScope(r.Table), true
+		return s.of(outbox.TopicsScope(r.Table))
 	case outbox.ScopeTopic:
-		return outbox.TopicScope(r.Cluster, r.Topic), true
+		return s.of(outbox.TopicScope(r.Cluster, r.Topic))
 	case outbox.ScopeKey:
-		return outbox.KeyScope(r), r.Key != nil
+		if r.Key != nil {
+			return s.ofKey(r)
+		}
 	case outbox.ScopeRow:
-		return outbox.RowScope(r), true
+		return s.of(outbox.RowScope(r))
 	}
-	return outbox.Scope{}, false
+	return nil
 }
 
 // discarding is the park under which the WAL's row is discarded, or nil. A
@@ -113,7 +116,7 @@ func (s *parkSet) add(scope outbox.Scope, now time.Time) *park {
 	s.list, s.awake = append(s.list, p), append(s.awake, p)
 	s.ofKind[scope.Kind]++
 	if scope.Kind >= outbox.ScopeKey {
-		s.keys[scope.Table]++
+		s.keys[scope.Table] += weight(&p.Scope)
 	}
 	switch scope.Kind { // unknown topics are told from those with a park of their own
 	case outbox.ScopeTopic:
@@ -128,6 +131,13 @@ func (s *parkSet) add(scope outbox.Scope, now time.Time) *park {
 	}
 	return p
 }
+
+// shortKey is how many bytes a key may have to count as one.
+const shortKey = 256
+
+// weight is how many keys a scope counts as: the bounds on keys are bounds on memory, and a writer makes
+// keys as long as a row may be.
+func weight(s *outbox.Scope) int { return 1 + (len(s.Topic)+len(s.Key)+len(s.ID))/shortKey }
 
 // owned copies the text of a scope. A row's text is a part of memory that it shares
 // with its neighbours (mapping.Arena): a park would keep all of that.
@@ -144,7 +154,7 @@ func (s *parkSet) remove(p *park) {
 	s.list, s.awake = slices.DeleteFunc(s.list, gone), slices.DeleteFunc(s.awake, gone)
 	s.ofKind[p.Scope.Kind]--
 	if p.Scope.Kind >= outbox.ScopeKey {
-		s.keys[p.Scope.Table]--
+		s.keys[p.Scope.Table] -= weight(&p.Scope)
 	}
 }
 
@@ -164,12 +174,12 @@ func (s *parkSet) tryAt(p *park, next time.Time) {
 	s.changes++
 }
 
-func (s *parkSet) countCause(p *park, n int) {
+func (s *parkSet) countCause(p *park, sign int) {
 	switch {
 	case p.Cause == outbox.CauseBlocked:
-		s.blocked[p.Scope.Table] += n
+		s.blocked[p.Scope.Table] += sign * weight(&p.Scope)
 	case p.Unmarked():
-		s.unmarked[p.Scope.Table] += n
+		s.unmarked[p.Scope.Table] += sign * weight(&p.Scope)
 	}
 }
 
