@@ -199,6 +199,9 @@ func (bc *brokerConn) reply(batches []*batch, r reply) {
 	}
 }
 
+// longestText is how many characters are kept of what a broker says of a batch: each of its rows, its park and the log has it.
+const longestText = 1000
+
 func read(res *sarama.ProduceResponse, b *batch) reply {
 	block := res.GetBlock(b.queue.topic.name, b.queue.partition)
 	if block == nil {
@@ -206,12 +209,12 @@ func read(res *sarama.ProduceResponse, b *batch) reply {
 	}
 	r := reply{code: block.Err, offset: block.Offset}
 	if block.ErrorMessage != nil {
-		r.message = *block.ErrorMessage
+		r.message = outbox.Cut(*block.ErrorMessage, longestText)
 	}
 	for _, e := range block.RecordErrors {
 		r.rejected = append(r.rejected, int(e.BatchIndex))
 		if e.BatchIndexErrorMessage != nil && r.message == "" {
-			r.message = *e.BatchIndexErrorMessage
+			r.message = outbox.Cut(*e.BatchIndexErrorMessage, longestText)
 		}
 	}
 	if block.CurrentLeader != nil {

@@ -58,7 +58,8 @@ func TestErrorTextsWithoutEnd(t *testing.T) {
 	w.stopped(s.run)
 }
 
-// A broker refuses every record of a topic with a text of its own, never the same twice.
+// A broker refuses every record of a topic with a text of its own, never the same twice, some of them long. Before that it answers some
+// with a code that Kafka does not have.
 func TestTextsOfABrokerWithoutEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -77,11 +78,18 @@ func TestTextsOfABrokerWithoutEnd(t *testing.T) {
 			topic.Topic = at.Topic
 			for _, ap := range at.Partitions {
 				p := kmsg.NewProduceResponseTopicPartition()
-				p.Partition, p.ErrorCode = ap.Partition, kerr.InvalidRecord.Code
+				p.Partition, p.ErrorCode, p.BaseOffset = ap.Partition, kerr.InvalidRecord.Code, -1
 				if at.Topic != "bad" {
 					p.ErrorCode = kerr.NotLeaderForPartition.Code // it is sent again, and then not with the others
 				} else {
-					text := fmt.Sprint("text ", texts.Add(1), strings.Repeat(" much", 400))
+					n := texts.Add(1)
+					text := fmt.Sprint("text ", n, strings.Repeat(" much", 400))
+					if n%500 == 1 {
+						text += strings.Repeat(" more", 200_000)
+					}
+					if n%100 == 2 {
+						p.ErrorCode = int16(1000 + n%30_000)
+					}
 					p.ErrorMessage = &text
 				}
 				topic.Partitions = append(topic.Partitions, p)
