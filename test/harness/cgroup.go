@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -19,7 +20,7 @@ func Confined(t testing.TB, cmd *exec.Cmd, bytes int64) (*exec.Cmd, error) {
 		root, limit = "/sys/fs/cgroup", "memory.max"
 		_ = os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+memory"), 0) // the limit is missing then
 	}
-	group := filepath.Join(root, fmt.Sprintf("outbox-cdc-test-%d-%s", os.Getpid(), t.Name()))
+	group := filepath.Join(root, fmt.Sprintf("outbox-cdc-test-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-")))
 	if err := os.Mkdir(group, 0o750); err != nil {
 		return cmd, err
 	}
