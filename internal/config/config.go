@@ -208,7 +208,7 @@ type Stream struct {
 	Mark Mark `yaml:"mark"`
 	// MaxParkedKeys is how many keys of a table may wait for a retry before the whole table is
 	// left to the sweeper. Above ten times as many nothing else of the table is published
-	// until some are through or FAILED. A key counts once more for each 256 bytes that it has.
+	// until some are through or FAILED. Long keys count as several.
 	MaxParkedKeys int `yaml:"max_parked_keys" default:"1000" min:"1" max:"1000000"`
 	// MaxParkedTopics is how many topics that rows name, and that are missing or may not be
 	// written to, are tried again one by one. Rows of further ones wait until the brokers list
