@@ -247,7 +247,7 @@ func (w *walReader) sameHistory(s *replication.State) error {
 }
 
 // errMoved: the database is not the one that what is in memory came from.
-var errMoved = errors.New("a failover or a restored backup has replaced the database: what is in memory is left to the table")
+var errMoved = errors.New("a failover or a restored backup has replaced the database, or the server named a position that its WAL does not have: what is in memory is left to the table")
 
 // TimelineGuard keeps a stream's connections, for the length of a leadership, to one
 // way that the database went: on another, a mark that is still outstanding would be

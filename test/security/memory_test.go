@@ -159,7 +159,7 @@ func read(ctx context.Context, address, path string) {
 		return
 	}
 	defer conn.Close()
-	_ = conn.(*net.TCPConn).SetReadBuffer(1 << 10) //nolint:errcheck,forcetypeassert // it is one
+	_ = conn.(*net.TCPConn).SetReadBuffer(1 << 10)
 	_, _ = io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	<-ctx.Done()
 }

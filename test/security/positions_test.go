@@ -214,6 +214,7 @@ func TestAMadeUpTransactionAheadOfTheWALLosesNoRow(t *testing.T) {
 	})
 	w.insertRows("after", 10)
 	p.Await(30*time.Second, "the replication connection ended", "the server said before that it had sent everything up to")
+	p.Await(30*time.Second, "or the server named a position that its WAL does not have")
 	w.allSent("after", 10)
 	harness.Eventually(t, time.Minute, func() error {
 		at, err := harness.TryOne[bool](t.Context(), w.db, `SELECT confirmed_flush_lsn <= pg_current_wal_insert_lsn() FROM pg_replication_slots WHERE slot_name = $1`, "slot_"+w.db.Name)
