@@ -75,6 +75,9 @@ type Slot struct {
 // Lost says that the server has invalidated the slot: it can only be dropped.
 func (s *Slot) Lost() bool { return s.Exists && (s.WALStatus == "lost" || s.Invalidation != "") }
 
+// LostBecause is why the server has invalidated a slot that is lost, with the limit that did it, as it is now.
+func (s *Slot) LostBecause() string { return lostText(s.Invalidation, s.KeepSize, s.IdleTimeout) }
+
 // Publication is a row of pg_publication.
 type Publication struct {
 	Exists                           bool

@@ -197,7 +197,7 @@ func unusable(s *State, remembered Identity) string {
 	slot := &s.Slot
 	switch {
 	case slot.Lost():
-		return "is lost: " + lostText(slot.Invalidation, slot.KeepSize, slot.IdleTimeout)
+		return "is lost: " + slot.LostBecause()
 	case slot.Confirmed == 0:
 		return "was never completed"
 	case slot.Confirmed > s.Insert:

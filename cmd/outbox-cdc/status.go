@@ -137,7 +137,7 @@ func (w *statusWatch) look(ctx context.Context, unasked error) status.Report {
 			bounded, cancel := context.WithTimeout(ctx, surveyTimeout)
 			defer cancel()
 			found := survey.Look(bounded, survey.Config{
-				Name: s.Name, Delivery: s.Delivery, Slot: s.Slot, Tables: s.OutboxTables(), Pool: w.pools[s.Name], Budget: uint64(s.WALBudget), Between: time.Second, Forecast: w.forecasts[s.Name],
+				Name: s.Name, Delivery: s.Delivery, Slot: s.Slot, Tables: s.OutboxTables(), Pool: w.pools[s.Name], Budget: uint64(s.WALBudget), Forecast: w.forecasts[s.Name],
 			})
 			from, ok := known[s.Name]
 			switch {
@@ -305,12 +305,8 @@ func printSlot(line func(string, string, ...any), s *status.Slot, now time.Time)
 	if s.HeldBy != "" {
 		line("held by", "%s", s.HeldBy)
 	}
-	over := "" // what a forecast over less than its window rests on
-	if s.Growth != nil && s.GrowthOver < status.ForecastWindow.Seconds()*9/10 {
-		over = fmt.Sprintf(" (by the last %s)", status.About(time.Duration(s.GrowthOver*float64(time.Second))))
-	}
 	if s.WALStatus != "lost" { // then it is at its end
-		line("end of slot", "%s%s", s.Loss.Text(), over)
+		line("end of slot", "%s", s.EndText())
 	}
 	lag := status.Bytes(s.Lag)
 	if s.LagSeconds != nil {

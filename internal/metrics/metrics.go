@@ -121,7 +121,7 @@ func (m maker) row() rowMetrics {
 
 // slotMetrics are about the replication connection and what the slot holds back.
 type slotMetrics struct {
-	connections, publication                                            prometheus.Counter
+	connections, publication, slotsLost                                 prometheus.Counter
 	lagBytes, lagSeconds, retained, budget, safeWAL, lostIn, progressed prometheus.Gauge
 	slotState                                                           *prometheus.GaugeVec
 }
@@ -134,8 +134,9 @@ func (m maker) slot() slotMetrics {
 		budget:      m.gauge("wal_budget_bytes", "The bound of retained_wal_bytes from the configuration (wal_budget)."),
 		safeWAL:     m.gauge("slot_safe_wal_bytes", "WAL that may still be written before the server may drop the slot (safe_wal_size). +Inf: the server sets no bound."),
 		slotState:   m.gauges("slot_state", "1 for the slot's state, 0 for the others: reserved, extended, unreserved, lost, missing.", "state"),
-		lostIn:      m.gauge("slot_lost_in_seconds", "When the WAL held back reaches its budget or the server's bound, at the rate of the last minutes. +Inf: not at this rate."),
+		lostIn:      m.gauge("slot_lost_in_seconds", "When the WAL held back reaches its budget or the server's bound, at the rate of the last minutes. +Inf: not at this rate, or not measured for a minute yet."),
 		progressed:  m.gauge("last_progress_timestamp_seconds", "When the confirmed position last moved, in seconds since 1970. 0: not yet."),
+		slotsLost:   m.counter("slots_lost_total", "Slots that the server gave up. Their rows are read from the table."),
 		connections: m.counter("replication_connections_total", "Replication connections made."),
 		publication: m.counter("publication_changes_total", "Times that the publication was found changed so that rows may have been passed over."),
 	}

@@ -306,6 +306,9 @@ func (s *Stream) Confirmed(position uint64, now time.Time) {
 // PublicationChanged counts a change after which rows may have been passed over.
 func (s *Stream) PublicationChanged() { s.publication.Inc() }
 
+// SlotLost says that the server gave the slot up.
+func (s *Stream) SlotLost() { s.slotsLost.Inc() }
+
 // MarkStats tells how many marks wait, and what one updater has counted so far:
 // statements that were repeated and rows that were set aside.
 func (s *Stream) MarkStats(waiting, repeated, setAside int64) {

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ type statusTracker struct {
 	leader   *status.Leader // nil: not known
 	standbys []status.Standby
 	slot     *status.Slot
+	lostSlot lostSlot
 	stall    stall
 	forecast status.Forecast
 	tables   map[string]status.Table
@@ -154,6 +156,56 @@ func (b *statusTracker) fencing(cluster string, f sink.Fencing) {
 	}
 }
 
+// lostSlot is the last slot that the server gave up. It outlives a term.
+type lostSlot struct {
+	because string
+	since   time.Time
+	made    bool // another has taken its place
+}
+
+// toldLost is for how long a slot that was lost and made again is told of.
+const toldLost = time.Hour
+
+// slotLost takes that the server gave the slot up, and says whether that is news.
+func (b *statusTracker) slotLost(because string, now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lostSlot.because != "" && !b.lostSlot.made {
+		return false
+	}
+	b.lostSlot = lostSlot{because: because, since: now.UTC()}
+	b.slotIs("lost", now)
+	b.recent.recordEvent(now, "slot", "the server gave the slot up: "+because)
+	return true
+}
+
+func (b *statusTracker) slotMade(text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	b.lostSlot.made = true
+	b.slotIs("reserved", now)
+	b.recent.recordEvent(now, "slot", text)
+}
+
+// slotIs says what became of the slot, before it is read again.
+func (b *statusTracker) slotIs(state string, now time.Time) {
+	if b.slot == nil {
+		return
+	}
+	slot := &status.Slot{At: now.UTC(), Name: b.slot.Name, Exists: true, WALStatus: state, Budget: b.slot.Budget, Unbounded: b.slot.Unbounded}
+	b.lostSlot.told(slot, now)
+	b.slot = slot
+}
+
+// told adds to what the server says of a slot when it was lost, or that the one before it was.
+func (l *lostSlot) told(slot *status.Slot, now time.Time) {
+	if l.because == "" || l.made && now.Sub(l.since) > toldLost {
+		return
+	}
+	slot.Lost, slot.LostSince = cmp.Or(slot.Lost, l.because), l.since
+}
+
 // retained takes what the server says of the slot, and returns it with the forecast
 // of its end.
 func (b *statusTracker) retained(name string, budget uint64, unbounded bool, r replication.Retained, holder string, waiting time.Duration, now time.Time) *status.Slot {
@@ -162,6 +214,7 @@ func (b *statusTracker) retained(name string, budget uint64, unbounded bool, r r
 	slot := survey.SlotOf(name, r, budget, unbounded)
 	slot.LagSeconds, slot.HeldBy = new(waiting.Seconds()), holder
 	slot.StalledBy, slot.StalledSince = b.stall.told(r, now)
+	b.lostSlot.told(slot, now)
 	b.forecast.Tell(now, slot)
 	recent := &b.recent
 	if passed := now.Sub(recent.insertAt).Seconds(); !recent.insertAt.IsZero() && passed > 0 && r.Insert >= recent.insert {

@@ -50,8 +50,8 @@ func TestStatusOfALeader(t *testing.T) {
 	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("refused")})
 	away := b.kafka["main"].Since
 	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("nobody answers")})
-	b.retained("slot", 1000, false, replication.Retained{Insert: 500, Restart: 300, Status: "reserved", Safe: -1}, "", time.Second, now)
-	b.retained("slot", 1000, false, replication.Retained{Insert: 600, Restart: 300, Status: "reserved", Safe: 50}, "process 7 app", time.Second, now.Add(time.Second))
+	b.retained("slot", 1_000_000, false, replication.Retained{Insert: 500, Restart: 300, Status: "reserved", Safe: -1}, "", time.Second, now)
+	b.retained("slot", 1_000_000, false, replication.Retained{Insert: 6500, Restart: 300, Status: "reserved", Safe: 50}, "process 7 app", time.Second, now.Add(time.Minute))
 	b.parked([]outbox.Park{{Scope: outbox.TopicScope("main", "t"), Reason: "no such topic"}})
 	b.inFlight(3, s.cfg.Metrics)
 	b.left(2)
@@ -68,7 +68,7 @@ func TestStatusOfALeader(t *testing.T) {
 		t.Errorf("%+v", st.Leader)
 	case st.Flow.Published != 30 || st.Flow.Refused != 1 || st.Flow.GivenUp != 1 || st.Flow.InFlight != 3 || st.Flow.Left != 2 || st.Flow.PerSecond != 30:
 		t.Errorf("%+v", st.Flow)
-	case st.Slot.Retained != 300 || *st.Slot.Growth != 100 || *st.Slot.Loss != (status.Loss{Seconds: 0.5, By: status.LossByServer}):
+	case st.Slot.Retained != 6200 || *st.Slot.Growth != 100 || *st.Slot.Loss != (status.Loss{Seconds: 0.5, By: status.LossByServer}):
 		t.Errorf("%+v", st.Slot)
 	case away.IsZero() || !st.Kafka[0].Since.Equal(away):
 		t.Errorf("an outage goes on, for another reason: %+v, before since %s", st.Kafka, away)
@@ -99,5 +99,31 @@ func TestStatusOfALeader(t *testing.T) {
 	b.follows(replication.Holder{PID: "9", Role: "reader", Foreign: true})
 	if st = s.Status(); st.Mode != status.ModeStopped || st.Reason == "" || st.Reason != st.Leader.Intruder {
 		t.Errorf("behind an intruder: %+v", st)
+	}
+}
+
+// A slot that the server gave up is told of at once, until it is made again and for an hour.
+func TestALostSlotIsToldForAnHour(t *testing.T) {
+	b := &statusTracker{slot: &status.Slot{Name: "s", WALStatus: "unreserved"}}
+	at := time.Now()
+	if !b.slotLost("too much WAL", at) || b.slotLost("too much WAL", at.Add(time.Second)) {
+		t.Error("it is news once")
+	}
+	if s := b.slot; s.WALStatus != "lost" || s.Lost != "too much WAL" || !s.LostSince.Equal(at) {
+		t.Errorf("%+v", s)
+	}
+	told := func(after time.Duration) bool {
+		var s status.Slot
+		b.lostSlot.told(&s, at.Add(after))
+		return s.Lost == "too much WAL" && s.LostSince.Equal(at)
+	}
+	if !told(2 * time.Hour) {
+		t.Error("it is still lost")
+	}
+	if b.slotMade("made it"); b.slot.WALStatus != "reserved" || !told(59*time.Minute) || told(61*time.Minute) {
+		t.Error("it is told for an hour")
+	}
+	if !b.slotLost("again", at.Add(2*time.Hour)) {
+		t.Error("the next one is news")
 	}
 }

@@ -22,9 +22,9 @@ type retainedAt struct {
 // steps of seconds to minutes, which are no trend.
 const ForecastWindow = 5 * time.Minute
 
-// forecastOver is the least time that growth is measured over: over less, a few
-// checkpoints' worth of noise would be a prediction.
-const forecastOver = 500 * time.Millisecond
+// forecastOver is the least time that growth is measured over: over less, a single
+// step would be a prediction.
+const forecastOver = time.Minute
 
 // Tell takes a sample of the slot, and fills in how fast its WAL grows and when it
 // is at an end, as far as that is known.
@@ -97,7 +97,7 @@ func (s *Slot) WALText() string {
 	limit, by := s.Bound()
 	held := Bytes(s.Retained) + " of " + Bytes(limit)
 	switch {
-	case s.Lost != "":
+	case s.WALStatus == "lost":
 		return Bytes(s.Retained) + ": the server gave it up, " + s.Lost
 	case by == LossByServer:
 		return held + " (max_slot_wal_keep_size, the server's limit); wal_budget is " + Bytes(s.Budget)
@@ -105,6 +105,17 @@ func (s *Slot) WALText() string {
 		return held + " (wal_budget); the server has no limit (max_slot_wal_keep_size)"
 	}
 	return held + " (wal_budget); the server allows " + Bytes(uint64(*s.Safe)) + " more" // #nosec G115 -- the budget is nearer
+}
+
+// EndText says when the slot is at an end, and what that rests on.
+func (s *Slot) EndText() string {
+	switch {
+	case s.Growth == nil:
+		return "not known yet: the process that leads, or outbox-cdc status --watch, measures for a minute"
+	case s.GrowthOver < ForecastWindow.Seconds()*9/10:
+		return s.Loss.Text() + " (by the last " + About(time.Duration(s.GrowthOver*float64(time.Second))) + ")"
+	}
+	return s.Loss.Text()
 }
 
 // Text says it to people.

@@ -52,6 +52,7 @@ const (
 	// UrgentLoss is when a slot's end is near, in seconds.
 	UrgentLoss = 3600
 	longWait   = 300 // seconds, as in the alert OutboxRowsWait
+	oldCount   = 30 * time.Second
 )
 
 // Judge fills in what the state means: Level, ModeText and Findings, the worst first.
@@ -93,8 +94,9 @@ func Judge(s *Stream) {
 }
 
 type judgment struct {
-	s     *Stream
-	found []Finding
+	s        *Stream
+	found    []Finding
+	slotTold bool // that it is, or was, lost
 }
 
 func (j *judgment) add(f Finding) { j.found = append(j.found, f) }
@@ -143,11 +145,31 @@ func (j *judgment) slot() {
 	if slot.Unbounded {
 		still = "The tables keep no state: what was not published yet is lost with the slot."
 	}
+	j.slotTold = slot.Lost != ""
 	switch loss := slot.Loss; {
 	case slot.WALStatus == "lost":
 		j.add(Finding{
-			Level: Bad, Short: "slot lost", Text: "The server has dropped what slot " + slot.Name + " needs: " + slot.Lost, Alert: "OutboxSlotLost",
-			Hint: "Raise that limit if it comes again. " + still,
+			Level: Bad, Short: "slot lost", Text: "The server has dropped what the stream needs: " + slot.lostText(), Since: slot.LostSince, Alert: "OutboxSlotLost",
+			Hint: "Raise that limit if it comes again. The process that leads makes the slot again. " + still,
+		})
+	case slot.Lost != "" && j.s.Mode == ModeSweep:
+		j.add(Finding{
+			Level: Warn, Short: "slot lost", Text: "The server has dropped what the stream needs: " + slot.lostText(), Since: slot.LostSince, Alert: "OutboxSlotLost",
+			Hint: "Nothing is lost: the rows are read from the table, then the stream goes on from a new slot. Raise that limit, or it comes again.",
+		})
+	case slot.Lost != "":
+		still := "Nothing is lost: its rows were read from the table, and the stream goes on from a new slot."
+		if slot.Unbounded {
+			still = "The tables keep no state: compare them with the topics."
+		}
+		j.add(Finding{
+			Level: Warn, Short: "slot was lost", Text: "The server had dropped what the stream needed: " + slot.lostText(), Since: slot.LostSince, Alert: "OutboxSlotLost",
+			Hint: still + " Raise that limit, or it comes again. This is told for an hour.",
+		})
+	case slot.WALStatus == "unreserved":
+		j.add(Finding{
+			Level: Bad, Short: "slot about to be lost", Text: "The server may drop what slot " + slot.Name + " needs at its next checkpoint: its WAL exceeds max_slot_wal_keep_size.",
+			Alert: "OutboxSlotUnreserved", Hint: "Raise max_slot_wal_keep_size now, or fix what holds the stream up. " + still,
 		})
 	case loss != nil && loss.By == LossByServer && loss.Seconds < UrgentLoss:
 		j.add(Finding{
@@ -214,6 +236,8 @@ func (j *judgment) parks() {
 		f := Finding{Level: Warn, Text: "Parked: " + g.Scopes() + ": " + g.Reason, Hint: hintOf(g.Cause), Since: g.Since, Alert: "OutboxParked", Parked: true}
 		cause, unmarked := outbox.Cause(g.Cause), g.Cause == string(outbox.CauseWriteBack)
 		switch kind := g.Kind; {
+		case kind == outbox.ScopeStream.String() && j.slotTold && g.Reason == j.s.Slot.lostText():
+			continue
 		case kind == outbox.ScopeStream.String(): // the mode says it
 		case cause == outbox.CausePaused:
 			say(g, "paused")
@@ -250,14 +274,21 @@ func (j *judgment) parks() {
 	}
 }
 
+// lostText is what package replication says of a slot that the server has invalidated.
+func (s *Slot) lostText() string { return "slot " + s.Name + " is lost: " + s.Lost }
+
 func (j *judgment) tables() {
 	var failed []string
 	var sum int64
+	var counted string // at what time, where that was long before the pending rows were
 	more := false
 	for i := range j.s.Tables {
 		t := &j.s.Tables[i]
 		if t.Failed != nil && *t.Failed > 0 {
 			failed, sum, more = append(failed, t.Name), sum+*t.Failed, more || t.FailedCapped
+			if !t.FailedAt.IsZero() && t.CountedAt.Sub(t.FailedAt) > oldCount {
+				counted = ", counted at " + t.FailedAt.Format(time.RFC3339)
+			}
 		}
 		if t.Error != "" {
 			j.add(Finding{Level: Warn, Short: "rows not counted", Text: "The rows of table " + t.Name + " could not be counted: " + t.Error, Hint: "outbox-cdc check says which right or index is missing."})
@@ -279,7 +310,7 @@ func (j *judgment) tables() {
 		where = fmt.Sprintf("%d tables: %s", len(failed), strings.Join(failed, ", "))
 	}
 	j.add(Finding{
-		Level: Warn, Short: rows + " FAILED", Text: rows + map[bool]string{true: " is", false: " are"}[sum == 1 && !more] + " FAILED in " + where + ".", Alert: "OutboxRowsGivenUp", Failed: true,
+		Level: Warn, Short: rows + " FAILED", Text: rows + map[bool]string{true: " is", false: " are"}[sum == 1 && !more] + " FAILED in " + where + counted + ".", Alert: "OutboxRowsGivenUp", Failed: true,
 		Hint: "They will not be published until somebody requeues them. Look at their errors, fix the cause, then requeue or discard them.",
 	})
 }
@@ -306,7 +337,7 @@ func hintOf(cause string) string {
 	case "mapping", "unreadable":
 		return "outbox-cdc config validate --against-database lists every difference between the table and its mapping."
 	case "write_back":
-		return "The database refuses to mark what was published: the reason names a right, a constraint or a trigger. It is tried again by itself; a single row holds up no other."
+		return "The database refuses: the reason names a right, a constraint, a trigger or what is missing. It is tried again by itself; a single row holds up no other."
 	case "publication":
 		return "outbox-cdc init puts the publication right; the table is swept meanwhile, and nothing is lost."
 	case "paused":

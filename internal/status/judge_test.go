@@ -43,6 +43,18 @@ func TestEveryTroubleIsTold(t *testing.T) {
 	}
 }
 
+// The loss of a slot is said once, although the stream is parked for it.
+func TestALostSlotIsSaidOnce(t *testing.T) {
+	s := status.Stream{Name: "orders", Mode: status.ModeSweep, Slot: &status.Slot{Name: "s", WALStatus: "reserved", Lost: "too much WAL", LostSince: fixture.Noon}}
+	s.Parks = status.Parks{Total: 1, Top: []status.ParkGroup{{Kind: "stream", Cause: "slot", Count: 1, Reason: "slot s is lost: too much WAL", Since: fixture.Noon}}}
+	if status.Judge(&s); len(s.Findings) != 1 || s.Findings[0].Alert != "OutboxSlotLost" || !strings.HasSuffix(s.Findings[0].Text, s.Parks.Top[0].Reason) {
+		t.Errorf("%+v", s.Findings)
+	}
+	if !strings.HasSuffix(s.ModeText, ", slot lost") {
+		t.Error(s.ModeText)
+	}
+}
+
 func blocked(s *status.Stream) bool {
 	for i := range s.Findings {
 		if s.Findings[i].Blocks {

@@ -141,8 +141,11 @@ type Slot struct {
 	Active bool `json:"active"`
 	// WALStatus is `reserved`, `extended`, `unreserved` or `lost`, as in `pg_replication_slots`.
 	WALStatus string `json:"wal_status,omitempty"`
-	// Lost is why the server has invalidated the slot, with the limit that did it. Missing: it has not.
+	// Lost is why the server has invalidated the slot, with the limit that did it; where `wal_status` is not
+	// `lost`, the one before it, within the last hour. Missing: it has not.
 	Lost string `json:"lost_because,omitempty"`
+	// LostSince is when the process that leads saw that. Missing: it has not, or the database alone was asked.
+	LostSince time.Time `json:"lost_since,omitzero"`
 	// Retained is the WAL that it holds back.
 	Retained uint64 `json:"retained_wal_bytes"`
 	// Budget is the `wal_budget` of the configuration.
@@ -166,11 +169,11 @@ type Slot struct {
 	Lag uint64 `json:"lag_bytes"`
 	// LagSeconds is how long something has been waiting. Only a leader knows.
 	LagSeconds *float64 `json:"lag_seconds,omitempty"`
-	// Growth of `retained_wal_bytes`. Missing: not measured yet.
+	// Growth of `retained_wal_bytes`. Missing: not measured for a minute yet.
 	Growth *float64 `json:"retained_growth_bytes_per_second,omitempty"`
-	// GrowthOver is the time that the growth was measured over, at most 300.
+	// GrowthOver is the time that the growth was measured over, from 60 to 300.
 	GrowthOver float64 `json:"growth_measured_over_seconds,omitempty"`
-	// Loss is when the slot ends at this rate. Missing: not in sight.
+	// Loss is when the slot ends at this rate. Missing: not in sight, or the growth is not known.
 	Loss *Loss `json:"loss,omitempty"`
 }
 

@@ -87,8 +87,8 @@ func TestForecast(t *testing.T) {
 	if s := tell(0, 100); s.Growth != nil || s.Loss != nil {
 		t.Error("a forecast from one sample")
 	}
-	if s := tell(time.Millisecond, 400); s.Growth != nil {
-		t.Error("a forecast over a millisecond")
+	if s := tell(59*time.Second, 400); s.Growth != nil || s.Loss != nil || s.EndText() != "not known yet: the process that leads, or outbox-cdc status --watch, measures for a minute" {
+		t.Errorf("a forecast over less than a minute: %s", s.EndText())
 	}
 	for i, retained := range []uint64{400, 100, 400, 100} {
 		s := tell(time.Duration(i+1)*time.Minute, retained)

@@ -22,7 +22,6 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
-	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -35,8 +34,6 @@ type Config struct {
 	Tables   []*outbox.Table
 	Pool     *pgxpool.Pool
 	Budget   uint64 // wal_budget, in bytes
-	// Between is the time between the two samples of the slot; 0: one sample.
-	Between time.Duration
 	// Forecast has the samples of earlier looks; nil: there are none.
 	Forecast *status.Forecast
 }
@@ -55,11 +52,11 @@ func Look(ctx context.Context, cfg Config) status.Stream {
 }
 
 func look(ctx context.Context, cfg Config, s *status.Stream) error {
-	first, err := replication.ReadRetained(ctx, postgres.On(cfg.Pool), cfg.Slot)
+	retained, err := replication.ReadRetained(ctx, postgres.On(cfg.Pool), cfg.Slot)
 	if err != nil {
 		return err
 	}
-	sampled := time.Now()
+	read := time.Now()
 	var last string
 	if s.Leader, last, err = Leader(ctx, postgres.On(cfg.Pool), cfg.Name, cfg.Slot); err != nil {
 		return err
@@ -77,7 +74,7 @@ func look(ctx context.Context, cfg Config, s *status.Stream) error {
 		last = "schema outbox_cdc is missing: run outbox-cdc init"
 	}
 	s.Parks = status.Summarize(held)
-	s.Mode, s.Reason = mode(s.Leader, held, first.Active, last)
+	s.Mode, s.Reason = mode(s.Leader, held, retained.Active, last)
 	if other := otherStream(s.Leader, cfg.Name); other != "" {
 		s.Mode, s.Reason = status.ModeStopped, "slot "+cfg.Slot+" is led by another stream, as "+other
 	}
@@ -91,7 +88,7 @@ func look(ctx context.Context, cfg Config, s *status.Stream) error {
 			s.Tallies = append(s.Tallies, status.Tally{Cluster: t.Cluster, Open: t.Open, Left: t.Left})
 		}
 	}
-	return sample(ctx, cfg, s, first, sampled)
+	return slotOf(ctx, cfg, s, retained, read)
 }
 
 // Standbys are sessions that wait for the lead.
@@ -131,30 +128,16 @@ func mode(leader *status.Leader, held []outbox.Park, active bool, last string) (
 	return status.ModeStream, ""
 }
 
-// sample takes the second sample of the slot.
-func sample(ctx context.Context, cfg Config, s *status.Stream, first replication.Retained, at time.Time) error {
-	forecast := cmp.Or(cfg.Forecast, &status.Forecast{})
-	holder, err := replication.HolderOf(ctx, postgres.On(cfg.Pool), first, cfg.Budget)
+// slotOf adds the slot as it was read.
+func slotOf(ctx context.Context, cfg Config, s *status.Stream, retained replication.Retained, at time.Time) error {
+	holder, err := replication.HolderOf(ctx, postgres.On(cfg.Pool), retained, cfg.Budget)
 	if err != nil {
 		return err
 	}
 	unbounded := slices.ContainsFunc(cfg.Tables, func(t *outbox.Table) bool { return !t.Stateful() })
-	s.Slot = SlotOf(cfg.Slot, first, cfg.Budget, unbounded)
+	s.Slot = SlotOf(cfg.Slot, retained, cfg.Budget, unbounded)
 	s.Slot.HeldBy = holder.Text()
-	forecast.Tell(at, s.Slot)
-	if cfg.Between <= 0 || !s.Slot.Exists {
-		return nil
-	}
-	if err := wait.Sleep(ctx, time.Until(at.Add(cfg.Between))); err != nil {
-		return err
-	}
-	second, err := replication.ReadRetained(ctx, postgres.On(cfg.Pool), cfg.Slot)
-	if err != nil {
-		return err
-	}
-	s.Slot = SlotOf(cfg.Slot, second, cfg.Budget, unbounded)
-	s.Slot.HeldBy = holder.Text()
-	forecast.Tell(time.Now(), s.Slot)
+	cmp.Or(cfg.Forecast, &status.Forecast{}).Tell(at, s.Slot)
 	return nil
 }
 
@@ -236,7 +219,7 @@ func Tables(ctx context.Context, cfg Config) []status.Table {
 		if err := count(ctx, sw, t, &list[i]); err != nil {
 			list[i].Error = err.Error()
 			if now := statestore.Renamed(ctx, postgres.On(cfg.Pool), cfg.Name, t.String()); now != "" {
-				list[i].Error = "it is called " + now + " now: write table: " + now + " in the configuration, or give the table its name back"
+				list[i].Error = statestore.Called(now)
 			}
 		}
 	}

@@ -20,7 +20,7 @@ func TestTheServerGivesUpTheSlotInUse(t *testing.T) {
 	db := harness.PrivatePostgres(t, localpg.Options{Settings: map[string]string{"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}})
 	k := harness.KfakeProxied(t)
 	w := newWorld(t, surroundings{db: db, kafka: k})
-	w.serve()
+	w.config["http"] = fields{"listen": "127.0.0.1:0", "page": true}
 	w.sampled()
 	p := w.run().streaming()
 	load := w.write(steady())
@@ -34,11 +34,23 @@ func TestTheServerGivesUpTheSlotInUse(t *testing.T) {
 		}
 		return nil
 	})
+	const limit = "its WAL exceeded max_slot_wal_keep_size (1MB)"
+	p.shows("/api/v1/status", "slot lost", `"lost_because"`, limit, `"lost_since"`, "then the stream goes on from a new slot")
 	p.Await(20*time.Second, "made the slot")
 	load.wrote(100, 30*time.Second)
 	k.Restore(t)
 	w.recovered()
 	p.Await(30*time.Second, "handed back to the stream", "stream")
+	p.shows("/api/v1/status", "slot was lost", limit, `"lost_since"`, "the stream goes on from a new slot")
+	p.shows("/", "had dropped what the stream needed", limit)
+	p.readyz(http.StatusOK, "")
+	address, _ := p.address()
+	if out, _ := w.command("status", "--config", w.file(), "--address", address); !strings.Contains(out, "slot was lost") || !strings.Contains(out, limit) {
+		t.Errorf("status: %s", out)
+	}
+	if n := p.metric("outbox_cdc_slots_lost_total"); n != 1 {
+		t.Errorf("outbox_cdc_slots_lost_total is %v", n)
+	}
 	load.wrote(100, 30*time.Second)
 	load.stop()
 	w.settled(30 * time.Second)

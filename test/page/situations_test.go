@@ -23,13 +23,13 @@ type situation struct {
 
 // working is a stream with nothing wrong, and half an hour of history with a gap.
 func working(name string) situation {
-	pending, failed, safe, lag := int64(12), int64(0), int64(40<<30), 0.2
+	pending, failed, safe, lag, growth := int64(12), int64(0), int64(40<<30), 0.2, 1000.0
 	x := situation{status: status.Stream{
 		Name: name, Source: status.FromProcess, Mode: status.ModeStream,
 		Leader:   &status.Leader{Name: "outbox-cdc/" + name + "@orders-7c9f8d-x2x7k", Address: "10.0.3.17", Epoch: 12, Since: "2030-01-01T08:12:44Z", Here: true},
 		Standbys: []status.Standby{{Name: "outbox-cdc/" + name + "@orders-7c9f8d-p9w4z", Address: "10.0.4.9", Since: "2030-01-01T08:13:02Z"}},
 		Slot: &status.Slot{
-			Name: "outbox_cdc_" + name, Exists: true, Active: true, WALStatus: "reserved", Retained: 600 << 20, Budget: 8 << 30, Safe: &safe, Lag: 90 << 10, LagSeconds: &lag, At: fixture.Noon,
+			Name: "outbox_cdc_" + name, Exists: true, Active: true, WALStatus: "reserved", Retained: 600 << 20, Budget: 8 << 30, Safe: &safe, Lag: 90 << 10, LagSeconds: &lag, At: fixture.Noon, Growth: &growth, GrowthOver: 300,
 		},
 		Tables: []status.Table{
 			{Name: "public.outbox", Pending: &pending, Failed: &failed, Oldest: 0.4, CountedAt: fixture.Noon, FailedAt: fixture.Noon},

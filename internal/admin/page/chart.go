@@ -36,8 +36,11 @@ func barOf(s *status.Slot) *bar {
 	limit, _ := s.Bound()
 	share := min(1, float64(s.Retained)/float64(max(limit, 1)))
 	b := &bar{Used: int(math.Round(share * barWidth)), Level: "good", Text: "WAL held back: " + s.WALText(), End: "At this rate no limit is reached within two days."}
-	if s.Loss != nil && s.Loss.Seconds < toldLoss {
-		b.End, b.Soon = "It is "+s.Loss.Text()+".", s.Loss.Seconds < status.UrgentLoss
+	switch {
+	case s.Growth == nil:
+		b.End = "When a limit is reached is not known yet: that is measured for a minute."
+	case s.Loss != nil && s.Loss.Seconds < toldLoss:
+		b.End, b.Soon = "It is "+s.EndText()+".", s.Loss.Seconds < status.UrgentLoss
 	}
 	switch {
 	case s.WALStatus == "lost": // it is at its end
