@@ -77,7 +77,7 @@ func (a *actFlags) run(c *cobra.Command, io streams, op operator.Operation) erro
 		if done.Table != "" {
 			out.Tables = append(out.Tables, done)
 			if !a.json {
-				printAct(io.out, op.Action, &done, d)
+				printAct(io.out, &op, &done, d)
 			}
 		}
 		return err
@@ -118,8 +118,8 @@ func (a *actFlags) onTable(c *cobra.Command, io streams, d *openTable, op operat
 	return t, by, err
 }
 
-func printAct(out io.Writer, action operator.Action, t *actedTable, d *openTable) {
-	p := &t.Plan
+func printAct(out io.Writer, op *operator.Operation, t *actedTable, d *openTable) {
+	p, action := &t.Plan, op.Action
 	fmt.Fprintf(out, "stream %s, table %s: %s match", t.Stream, t.Table, counted(p.Matched, action.State()))
 	if p.Taken < p.Matched.N || p.Matched.Capped {
 		fmt.Fprintf(out, "; the first %d are taken (--limit)", p.Taken)
@@ -144,9 +144,9 @@ func printAct(out io.Writer, action operator.Action, t *actedTable, d *openTable
 	}
 	switch {
 	case t.Result != nil:
-		printResult(out, action, t.Result, d)
+		printResult(out, op, t.Result, d)
 	case p.Taken > 0:
-		fmt.Fprintf(out, "%s; nothing was changed: repeat with --yes\n", outcomes[action].would)
+		fmt.Fprintf(out, "%s; nothing was changed: repeat with --yes\n", inWords(op, outcomes[action].would))
 	}
 }
 
@@ -155,18 +155,22 @@ var outcomes = map[operator.Action]struct{ would, did string }{
 	operator.Requeue: {"they would be PENDING again, their attempts counted from zero", "requeued"},
 	operator.Replay:  {"they would be PENDING again, and published once more", "to be replayed"},
 	operator.Delete:  {"they would be deleted", "deleted"},
-	operator.Dismiss: {"they would get the other status", "given the other status"},
+	operator.Dismiss: {"they would get the status STATUS", "set to STATUS"},
 }
 
-func printResult(out io.Writer, action operator.Action, r *operator.Result, d *openTable) {
-	fmt.Fprintf(out, "%s: %d", outcomes[action].did, r.Changed)
+func inWords(op *operator.Operation, outcome string) string {
+	return strings.Replace(outcome, "STATUS", printable(op.Status), 1)
+}
+
+func printResult(out io.Writer, op *operator.Operation, r *operator.Result, d *openTable) {
+	fmt.Fprintf(out, "%s: %d", inWords(op, outcomes[op.Action].did), r.Changed)
 	if r.Passed > 0 {
-		fmt.Fprintf(out, "; passed over, since changed or locked by others meanwhile: %d", r.Passed)
+		fmt.Fprintf(out, "; passed over, since changed or locked by others meanwhile, or kept as they were by a trigger: %d", r.Passed)
 	}
 	if r.Unknown > 0 {
 		fmt.Fprintf(out, "; unknown, since the connection broke: %d", r.Unknown)
 	}
-	if action == operator.Requeue || action == operator.Replay {
+	if op.Action == operator.Requeue || op.Action == operator.Replay {
 		fmt.Fprintf(out, "; the stream finds them within about %s", d.stream.WatchInterval+d.Outbox().Mapping.Grace)
 	}
 	fmt.Fprintln(out)

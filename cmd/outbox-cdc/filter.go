@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -72,10 +73,15 @@ func (p *filterFlags) pick(c *cobra.Command, t *outbox.Table, state tablesql.Row
 		chosen.IDs = append(chosen.IDs, operator.ParseID(text, len(t.Mapping.ID)))
 	}
 	pick, err := chosen.Filter(state, time.Now())
-	if err != nil {
-		return pick, usage("%v", err)
+	return pick, wrongFlag(err)
+}
+
+// wrongFlag names the flag that is wrong.
+func wrongFlag(err error) error {
+	if wrong, is := errors.AsType[*operator.WrongField](err); is {
+		return usage("--%s: %v", wrong.Field, err)
 	}
-	return pick, nil
+	return err
 }
 
 // each calls f with every table that the flags name. A table that cannot serve
@@ -83,6 +89,10 @@ func (p *filterFlags) pick(c *cobra.Command, t *outbox.Table, state tablesql.Row
 func (p *filterFlags) each(ctx context.Context, io streams, f func(*openTable) error) error {
 	if p.limit < 1 || p.limit > operator.MaxLimit {
 		return usage("--limit %d is not between 1 and %d", p.limit, operator.MaxLimit)
+	}
+	times := operator.Selection{Since: p.since, Until: p.until}
+	if _, err := times.Filter(tablesql.RowsAny, time.Now()); err != nil {
+		return wrongFlag(err)
 	}
 	cfg, chosen, err := load(*p.config, p.stream, p.choose)
 	if err != nil {
@@ -148,9 +158,9 @@ func (p *filterFlags) choose(cfg *config.Config, stream string) (map[*config.Str
 	}
 	switch {
 	case n == 0:
-		return nil, usage("there is no table %q in %s (write one of %v)", p.table, cfg.File, names)
+		return nil, usage("there is no table %q in %s (write one of %s)", p.table, cfg.File, strings.Join(names, ", "))
 	case n > 1 && len(p.ids) > 0:
-		return nil, usage("an id is of one table: name it with --table, and its stream with --stream (tables: %v)", names)
+		return nil, usage("an id is of one table: name it with --table, and its stream with --stream (tables: %s)", strings.Join(names, ", "))
 	}
 	return chosen, nil
 }

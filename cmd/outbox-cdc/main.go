@@ -129,6 +129,9 @@ Exit codes:
 	root.SetOut(io.out)
 	root.SetErr(io.err)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		if unknown := noArguments(c, c.Flags().Args()); c.HasSubCommands() && unknown != nil { // so its flags are, too
+			return unknown
+		}
 		return usage("%w (see %s --help)", err, c.CommandPath())
 	})
 	root.AddCommand(demoCommand(io), runCommand(io), initCommand(io), compareCommand(io), configCommand(io), profileCommand(io), mappingCommand(io), previewCommand(io), versionCommand(io))

@@ -112,24 +112,27 @@ func TestReplayAndPending(t *testing.T) {
 func TestActsRefuseNonsense(t *testing.T) {
 	_, c := nativeRows(t)
 	for want, args := range map[string][]string{
-		"picks no rows":                      {"failed", "requeue"},
-		`there is no stream "x"`:             {"failed", "list", "--stream", "x"},
-		`there is no table "public.x"`:       {"failed", "list", "--table", "public.x"},
-		`cannot have the id "seven"`:         {"failed", "requeue", "--id", "seven"},
-		`cannot have the id "1,2"`:           {"failed", "requeue", "--id", `["1","2"]`},
-		"is not a time":                      {"replay", "--since", "yesterday"},
-		"say either --delete or --status":    {"failed", "discard", "--all"},
-		"means something else by the status": {"failed", "discard", "--all", "--status", "SENT"},
-		"--limit 0 is not between 1 and":     {"failed", "list", "--limit", "0"},
-		"--rows-per-second -1":               {"replay", "--all", "--rows-per-second", "-1"},
-		"needs one id":                       {"failed", "show"},
-		"unknown flag: --error":              {"replay", "--error", "x"},
+		"picks no rows":                        {"failed", "requeue"},
+		`there is no stream "x"`:               {"failed", "list", "--stream", "x"},
+		`there is no table "public.x"`:         {"failed", "list", "--table", "public.x"},
+		`cannot have the id "seven"`:           {"failed", "requeue", "--id", "seven"},
+		`cannot have the id "1,2"`:             {"failed", "requeue", "--id", `["1","2"]`},
+		"--since: \"yesterday\" is not a time": {"replay", "--since", "yesterday"},
+		"--until: \"2h\" is not after \"1h\"":  {"replay", "--since", "1h", "--until", "2h"},
+		"say either --delete or --status":      {"failed", "discard", "--all"},
+		"means something else by the status":   {"failed", "discard", "--all", "--status", "SENT"},
+		"--limit 0 is not between 1 and":       {"failed", "list", "--limit", "0"},
+		"--rows-per-second -1":                 {"replay", "--all", "--rows-per-second", "-1"},
+		"needs one id":                         {"failed", "show"},
+		"unknown flag: --error":                {"replay", "--error", "x"},
 	} {
 		_, e := command(t, exitUsage, append(args, "-c", c)...)
 		mustHave(t, e, want)
 	}
 	_, e := command(t, exitUsage, "failed", "lists")
 	mustHave(t, e, `unknown command "lists" for outbox-cdc failed`)
+	_, e = command(t, exitUsage, "stats", "--json")
+	mustHave(t, e, `unknown command "stats" for outbox-cdc (did you mean status?)`)
 	_, e = command(t, exitFailure, "failed", "show", "4711", "-c", c)
 	mustHave(t, e, "table public.outbox has no row with the id 4711")
 	_, e = command(t, exitPermanent, "failed", "list", "--error", "(", "-c", c)

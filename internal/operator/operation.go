@@ -87,7 +87,7 @@ type Order struct {
 type Result struct {
 	// Changed is how many rows were changed.
 	Changed int `json:"changed"`
-	// Passed are rows that were in another state by then, or locked by somebody.
+	// Passed are rows that were in another state by then, locked by somebody, or kept as they were by a trigger.
 	Passed int `json:"passed_over"`
 	// Unknown is how many rows may have been changed: the connection broke meanwhile.
 	Unknown int `json:"unknown,omitempty"`

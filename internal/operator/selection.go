@@ -20,14 +20,28 @@ type Selection struct {
 	Since, Until string
 }
 
-// Filter is the selection of rows in a state. Its error is the writer's.
+// WrongField is what is wrong with one field of a Selection, which is the writer's.
+type WrongField struct {
+	Field string // since or until
+	Err   error
+}
+
+func (e *WrongField) Error() string { return e.Err.Error() }
+
+// Filter is the selection of rows in a state. Its error is a *WrongField.
 func (s *Selection) Filter(state tablesql.RowState, now time.Time) (tablesql.Filter, error) {
 	f := tablesql.Filter{State: state, IDs: s.IDs, Topic: s.Topic, Key: s.Key, Error: s.Error}
 	var err error
-	if f.Since, err = ParseMoment(s.Since, now); err == nil {
-		f.Until, err = ParseMoment(s.Until, now)
+	if f.Since, err = ParseMoment(s.Since, now); err != nil {
+		return f, &WrongField{"since", err}
 	}
-	return f, err
+	if f.Until, err = ParseMoment(s.Until, now); err != nil {
+		return f, &WrongField{"until", err}
+	}
+	if !f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until) {
+		return f, &WrongField{"until", fmt.Errorf("%q is not after %q: no row is between them", s.Until, s.Since)}
+	}
+	return f, nil
 }
 
 // ParseMoment reads a time as people write it: RFC 3339, a date, a date and a

@@ -163,6 +163,22 @@ func TestRequeue(t *testing.T) {
 	}
 }
 
+// What was done is what the table has afterwards, whatever its triggers do.
+func TestATriggerKeepsRows(t *testing.T) {
+	db, d := im2be(t)
+	db.Exec(t, `CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF OLD.topic = ''orders'' THEN NEW.status = OLD.status; NEW.retries = OLD.retries; END IF; RETURN NEW; END'`)
+	db.Exec(t, `CREATE TRIGGER keep BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION keep()`)
+	kept := harness.One[int](t, db, `SELECT count(*) FROM outbox WHERE status = 'FAILED' AND topic = 'orders'`)
+	for _, op := range []Operation{{Action: Requeue, Limit: 10}, {Action: Dismiss, Status: "ARCHIVED", Limit: 10}} {
+		before := harness.One[int](t, db, `SELECT count(*) FROM outbox WHERE status = 'FAILED'`)
+		r := do(t, d, op)
+		if after := harness.One[int](t, db, `SELECT count(*) FROM outbox WHERE status = 'FAILED'`); kept == 0 || r.Changed != before-after || r.Passed != kept {
+			t.Errorf("%s: %+v, but %d of %d are FAILED, and %d are kept", op.Action, r, after, before, kept)
+		}
+		db.Exec(t, `UPDATE outbox SET status = 'FAILED', retries = 3 WHERE status IN ('PENDING', 'ARCHIVED') AND topic <> 'orders'`)
+	}
+}
+
 // With statistics of a time when nothing had been sent, each row's key would be
 // looked for among all rows that were, by the index on the state.
 func TestTheOrderIsToldWithOldStatistics(t *testing.T) {

@@ -402,7 +402,7 @@ func (r *Relation) Requeue(state RowState) (*Change, error) {
 	if head == "" {
 		return nil, r.unfit("has nothing to requeue by", "map a status column, sent_at, or attempts")
 	}
-	return r.changeOf(condition, head), nil
+	return r.updateOf(condition, head), nil
 }
 
 func (r *Relation) untriedSet() []assignment {
@@ -430,7 +430,8 @@ func (r *Relation) Delete(state RowState) (*Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.changeOf(condition, "DELETE FROM "+r.Name()+" AS t USING "), nil
+	free, change := r.changeOf(condition, "DELETE FROM "+r.Name()+" AS t USING ")
+	return &Change{r, "WITH " + free + " " + change}, nil
 }
 
 // Dismiss gives FAILED rows another status, one that is neither pending, sent
@@ -447,15 +448,21 @@ func (r *Relation) Dismiss(status string) (*Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.changeOf(condition, r.update([]assignment{{s.Column, sql.Literal(status)}})), nil
+	return r.updateOf(condition, r.update([]assignment{{s.Column, sql.Literal(status)}})), nil
 }
 
-// changeOf completes a statement from its FROM or USING on: rows of the list
+// changeOf completes a statement from its FROM or USING on, and gives the query that it begins with: rows of the list
 // that meet the condition and are not locked.
-func (r *Relation) changeOf(condition, head string) *Change {
-	return &Change{r, "WITH free AS MATERIALIZED (SELECT u.* FROM " + r.list() + " JOIN " + r.Name() + " AS t ON " + r.sameID() +
-		" WHERE " + Opaque(condition) + " FOR UPDATE OF t SKIP LOCKED) " +
-		head + "free AS u WHERE " + r.sameID() + " AND " + Opaque(condition) + " RETURNING u.n"}
+func (r *Relation) changeOf(condition, head string) (free, change string) {
+	return "free AS MATERIALIZED (SELECT u.* FROM " + r.list() + " JOIN " + r.Name() + " AS t ON " + r.sameID() +
+			" WHERE " + Opaque(condition) + " FOR UPDATE OF t SKIP LOCKED)",
+		head + "free AS u WHERE " + r.sameID() + " AND " + Opaque(condition) + " RETURNING u.n"
+}
+
+// updateOf takes rows out of the state of the condition. One that a trigger has kept in it is not changed.
+func (r *Relation) updateOf(condition, head string) *Change {
+	free, change := r.changeOf(condition, head)
+	return &Change{r, "WITH " + free + ", done AS (" + change + ", " + Opaque(condition) + " IS TRUE AS still) SELECT n FROM done WHERE NOT still"}
 }
 
 // Overtaken finds those of the ids of whose rows' key a later row, by the order
