@@ -1,9 +1,9 @@
 -- What a table that is gone is called now, where the stream remembers which relation it was ($1 stream, $2 schema.table as
--- configured); no row: it is dropped, or nobody knows.
+-- configured); no row: it is dropped, or nobody knows. What a table was before it was gone is kept as 'was' and its name.
 SELECT n.nspname::text, c.relname::text
 FROM outbox_cdc.leader l
 CROSS JOIN LATERAL jsonb_each_text(l.relations) r
 JOIN pg_catalog.pg_class c ON c.oid = r.value::oid AND c.relkind IN ('r', 'p')
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE l.stream = $1 AND r.key = $2 AND r.value <> '0'
+WHERE l.stream = $1 AND r.key IN ($2, 'was ' || $2) AND r.value <> '0'
     AND NOT EXISTS (SELECT FROM pg_catalog.pg_class o JOIN pg_catalog.pg_namespace s ON s.oid = o.relnamespace WHERE s.nspname || '.' || o.relname = $2) -- another has its name

@@ -368,7 +368,8 @@ type Identity struct {
 	// Publication is a mark that changes when the publication is re-created or
 	// altered.
 	Publication string
-	// Relations are the tables' relations by OID, 0: there was none; nil: not known.
+	// Relations are the tables' relations by OID, 0: there was none; nil: not known. As they are stored, with what
+	// statestore.Was calls those of tables that are gone.
 	Relations map[string]uint32
 }
 

@@ -1,7 +1,9 @@
 package pipeline
 
 import (
+	"cmp"
 	"errors"
+	"maps"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -24,8 +26,35 @@ type learned struct {
 	refused *postgres.Error
 	// relations are the tables' as last seen, for a schema that has no place for them. The driver reads them, too.
 	relations atomic.Pointer[map[string]uint32]
+	// gone are the relations that tables were which are not there any more.
+	gone map[string]uint32
 	// text: a column's binary form is not understood, the WAL has to be text.
 	text atomic.Bool
+}
+
+// sees notes which of the tables that were these relations are gone, and which are back.
+func (l *learned) sees(before map[string]uint32, tables []replication.TableState) {
+	if l.gone == nil {
+		l.gone = map[string]uint32{}
+	}
+	for i := range tables {
+		name := tables[i].Table.String()
+		switch was := cmp.Or(before[name], before[statestore.Was(name)]); {
+		case tables[i].Exists:
+			delete(l.gone, name)
+		case was != 0:
+			l.gone[name] = was
+		}
+	}
+}
+
+// stored is what is remembered in the database.
+func (l *learned) stored(id statestore.Identity) statestore.Identity {
+	id.Relations = maps.Clone(id.Relations)
+	for name, was := range l.gone {
+		id.Relations[statestore.Was(name)] = was
+	}
+	return id
 }
 
 // remembers adds what only this process knows of where the stream stood.

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -10,13 +11,18 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// lockers looks who has a table locked. It only explains, so it may not take long.
+// explainWithin bounds a query that only explains.
+const explainWithin = 3 * time.Second
+
+// lockers looks who has a table locked.
 func lockers(ctx context.Context, pool *pgxpool.Pool, t *outbox.Table) (by []replication.Blocker, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, explainWithin)
 	defer cancel()
 	err = postgres.Acquire(ctx, pool, func(conn *pgx.Conn) error {
 		found, err := replication.LockersOf(ctx, conn.PgConn(), [2]string{t.Schema, t.Name})
@@ -28,9 +34,12 @@ func lockers(ctx context.Context, pool *pgxpool.Pool, t *outbox.Table) (by []rep
 	return by, err
 }
 
-// tellLockers has the refusal of a locked table say who has locked it.
-func tellLockers(ctx context.Context, pool *pgxpool.Pool, r *sweeper.TableError) {
+// explain has the refusal of a table say who has locked it, or what it is called now.
+func (t *telling) explain(ctx context.Context, pool *pgxpool.Pool, stream string, r *sweeper.TableError) {
 	if !r.Locked() {
+		if called := t.called(ctx, pool, stream, r.Table); called != nil {
+			r.Err = called
+		}
 		return
 	}
 	if by, err := lockers(ctx, pool, r.Table); err == nil && len(by) > 0 { // else it ended meanwhile
@@ -39,4 +48,34 @@ func tellLockers(ctx context.Context, pool *pgxpool.Pool, r *sweeper.TableError)
 		}
 		r.Err = fmt.Errorf("%s: %w", replication.LockedBy(by), r.Err)
 	}
+}
+
+// called says, and tells, what a table that is gone is called now; nil: it is there, was dropped, or nobody knows.
+func (t *telling) called(ctx context.Context, pool *pgxpool.Pool, stream string, table *outbox.Table) error {
+	ctx, cancel := context.WithTimeout(ctx, explainWithin)
+	defer cancel()
+	now := statestore.Renamed(ctx, postgres.On(pool), stream, table.String())
+	if now == "" {
+		return nil
+	}
+	t.tellRenamed(table, now)
+	return &tablesql.MappingError{Table: table, Problem: "does not exist", Hint: statestore.Called(now)}
+}
+
+// tellRenamed tells once that a table is gone and has another name. Parks that follow from that are no news.
+func (t *telling) tellRenamed(table *outbox.Table, now string) {
+	if before, told := t.renamed.Swap(table.String(), now); told && before == now || !table.Stateful() {
+		return
+	}
+	t.log.Error().Stringer("table", table).Str("renamed_to", now).
+		Msg("the table was renamed: its rows wait until the configuration has its new name, or it has its old one back")
+}
+
+// followsFromRename says of a park that it is for a table that was told to be renamed.
+func (t *telling) followsFromRename(p *outbox.Park) (follows bool) {
+	t.renamed.Range(func(table, _ any) bool {
+		follows = p.Scope.Table == table || strings.HasPrefix(p.Reason, "table "+table.(string)+" ")
+		return !follows
+	})
+	return follows
 }

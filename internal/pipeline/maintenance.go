@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
@@ -151,7 +153,11 @@ func (m *maintenance) watch(ctx context.Context, before *outbox.Identity, watche
 			message = "the publication or a table changed: rows may have been passed over, so the stream stops"
 		}
 		m.tracker.recordEvent("publication", message+": "+damage)
-		m.log.Error().Str("publication", m.cfg.Replication.Publication).Str("what", damage).Msg(message)
+		level := zerolog.ErrorLevel
+		if swapped != "" && m.renamedOnly(ctx, before.Relations, watched.Relations) { // which is told
+			level = zerolog.InfoLevel
+		}
+		m.log.WithLevel(level).Str("publication", m.cfg.Replication.Publication).Str("what", damage).Msg(message)
 		if swapped != "" {
 			m.settle(ctx)
 		}
@@ -164,6 +170,17 @@ func (m *maintenance) watch(ctx context.Context, before *outbox.Identity, watche
 	}
 	m.wal.judged.Store(nil)
 	m.answers.Put(answer{0, m.wal.restart})
+}
+
+// renamedOnly says whether the tables that were other relations have another name now, and nothing else happened.
+func (m *maintenance) renamedOnly(ctx context.Context, before, now map[string]uint32) bool {
+	only := !m.stateless
+	for _, t := range m.cfg.Tables {
+		if was := before[t.String()]; was != 0 && was != now[t.String()] {
+			only = m.called(ctx, m.pool, m.stream, t) != nil && only
+		}
+	}
+	return only
 }
 
 // notePassedOver remembers damage of a stream whose tables keep no state until a person has looked:

@@ -11,7 +11,7 @@ import (
 // A park is told aloud once for each cause, until it is handed back; a new reason is told, but not as loud.
 func TestAParkIsNewsOnce(t *testing.T) {
 	t.Parallel()
-	d := &driver{told: map[parkedFor]string{}}
+	d := &driver{questions: &questions{telling: &telling{}}, told: map[parkedFor]string{}}
 	for i, c := range []struct {
 		kind   outbox.ScopeKind
 		cause  outbox.Cause
@@ -28,6 +28,15 @@ func TestAParkIsNewsOnce(t *testing.T) {
 	} {
 		if got := d.news(&outbox.Park{Scope: outbox.Scope{Kind: c.kind}, Cause: c.cause, Reason: c.reason}); got != c.want {
 			t.Errorf("%d: %v, want %v", i, got, c.want)
+		}
+	}
+	d.renamed.Store("public.outbox", "public.old") // and told
+	for _, p := range []outbox.Park{
+		{Scope: outbox.Scope{Kind: outbox.ScopeTable, Table: "public.outbox"}, Cause: outbox.CauseMapping},
+		{Scope: outbox.StreamScope(), Cause: outbox.CauseUnreadable, Reason: "table public.outbox is gone from the WAL"},
+	} {
+		if got := d.news(&p); got != zerolog.InfoLevel {
+			t.Errorf("a park for a table that was told to be renamed: %v", got)
 		}
 	}
 }

@@ -204,6 +204,8 @@ func (d *driver) news(p *outbox.Park) zerolog.Level {
 	before, known := d.told[about]
 	d.told[about] = p.Reason
 	switch {
+	case d.followsFromRename(p):
+		return zerolog.InfoLevel
 	case !known:
 		return zerolog.WarnLevel
 	case before != p.Reason:

@@ -38,7 +38,7 @@ func TestHowLoudAParkIs(t *testing.T) {
 func TestNotesOfTheMode(t *testing.T) {
 	m := metrics.New("1", "a").Stream("orders", nil, 0)
 	s := New(Config{Name: "orders", Metrics: m, Log: zerolog.Nop()})
-	d := &driver{questions: newQuestions(s.telling, newLink(), nil), noSlotYet: true}
+	d := &driver{questions: newQuestions(s.telling, "s", newLink(), nil), noSlotYet: true}
 	m.Leading(8)
 	s.tracker.leads("here", 8)
 	d.note(checkpoint.Note{Kind: checkpoint.NoteMode, Mode: checkpoint.ModeStandby})

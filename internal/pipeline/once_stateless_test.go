@@ -147,7 +147,7 @@ func TestTallyIsClosedWhenAllUnitsAreNoted(t *testing.T) {
 	}
 	s := newStateless([]string{"main"})
 	o := &once{
-		questions: newQuestions(&telling{log: zerolog.Nop()}, newLink(), pool), core: coreWithoutState(), store: store, stateless: s,
+		questions: newQuestions(&telling{log: zerolog.Nop()}, "s", newLink(), pool), core: coreWithoutState(), store: store, stateless: s,
 		cfg: &Config{Once: &Once{Journals: map[string]string{"main": "topic"}}},
 	}
 	stopped := func(want string) {

@@ -19,6 +19,7 @@ import (
 // else needs the loop uses them: to have something done in it, or to end it.
 type questions struct {
 	*telling
+	stream  string
 	wal     *link
 	pool    *pgxpool.Pool
 	answers *mailbox.Mailbox[answer]
@@ -33,8 +34,8 @@ type questions struct {
 	endAsking  context.CancelFunc
 }
 
-func newQuestions(t *telling, wal *link, pool *pgxpool.Pool) *questions {
-	return &questions{telling: t, wal: wal, pool: pool, answers: mailbox.New[answer](), fatal: make(chan error, 1)}
+func newQuestions(t *telling, stream string, wal *link, pool *pgxpool.Pool) *questions {
+	return &questions{telling: t, stream: stream, wal: wal, pool: pool, answers: mailbox.New[answer](), fatal: make(chan error, 1)}
 }
 
 // answer is what a query found out, applied by the driver.
@@ -69,7 +70,7 @@ func askTables[Q, A any](q *questions, what string, question Q, query func(conte
 	q.ask(what, func(ctx context.Context) (func(), error) {
 		a, err := query(ctx, question)
 		if refusal := refusalOf(err); refusal != nil {
-			tellLockers(ctx, q.pool, refusal)
+			q.explain(ctx, q.pool, q.stream, refusal)
 			return func() { refused(refusal.Table, refusal) }, nil //nolint:nilerr // an answer, too
 		}
 		return func() { apply(a) }, err

@@ -44,7 +44,7 @@ func (w *walReader) makeSound(ctx context.Context) (checkpoint.Connected, error)
 		}
 		if verdict.Sound && (len(verdict.Add) == 0 || added) {
 			w.learned.relations.Store(&w.remembered.Relations)
-			err := w.store.Identify(ctx, w.remembered)
+			err := w.store.Identify(ctx, w.learned.stored(w.remembered))
 			if err == nil && w.store.Outdated() {
 				w.log.Warn().Msg("schema outbox_cdc is of an earlier version: a table that is swapped while no process runs is not noticed; run outbox-cdc init")
 			}
@@ -117,14 +117,22 @@ func (w *walReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 	if err := w.sameHistory(&state); err != nil {
 		return checkpoint.Connected{}, replication.Verdict{}, err
 	}
+	w.learned.sees(w.remembered.Relations, state.Tables)
 	if parked {
 		w.remembered = replication.Identify(&state, &cfg)
 	}
 	w.leftBehind(ctx, w.remembered.Relations, &state)
 	verdict := replication.Judge(&state, &cfg, w.remembered)
+	if state.Slot.Lost() && w.tracker.slotLost(state.Slot.LostBecause(), time.Now()) {
+		w.metrics.SlotLost()
+	}
 	connected := checkpoint.Connected{Insert: state.Insert, Snapshot: state.Snapshot}
 	for _, t := range verdict.Tables {
-		connected.Uncovered = append(connected.Uncovered, checkpoint.Uncovered{Table: t.Table, Reason: t.Reason})
+		reason := t.Reason
+		if called := w.called(ctx, w.pool, w.lead.cfg.Name, t.Table); called != nil {
+			reason = called.Error()
+		}
+		connected.Uncovered = append(connected.Uncovered, checkpoint.Uncovered{Table: t.Table, Reason: reason})
 	}
 	for _, warning := range verdict.Warnings {
 		w.log.Warn().Msg(warning)
@@ -174,7 +182,7 @@ func (w *walReader) lookAtTables(ctx context.Context, connected *checkpoint.Conn
 	}
 	var tables []*outbox.Table
 	for _, r := range append(refused, unusable...) { // that table's business, not the stream's
-		tellLockers(ctx, w.pool, r)
+		w.explain(ctx, w.pool, w.lead.cfg.Name, r)
 		connected.Uncovered = append(connected.Uncovered, checkpoint.Uncovered{Table: r.Table, Reason: r.Error(), Refused: true})
 		tables = append(tables, r.Table)
 	}
@@ -212,16 +220,18 @@ func (w *walReader) leftBehind(ctx context.Context, before map[string]uint32, s 
 	for i := range s.Tables {
 		t := &s.Tables[i]
 		was := before[t.Table.String()]
+		if t.Exists {
+			w.renamed.Delete(t.Table.String())
+		}
 		if was == 0 || was == t.OID || !t.Table.Stateful() {
 			continue
 		}
 		old, rows, err := w.sweeper.PendingIn(ctx, t.Table, was)
 		switch {
+		case old != "" && !t.Exists:
+			w.tellRenamed(t.Table, old)
 		case err != nil:
 			w.log.Warn().Err(err).Stringer("table", t.Table).Uint32("relation", was).Msg("could not count the rows that are PENDING in the table that was swapped out")
-		case old != "" && !t.Exists:
-			w.log.Error().Stringer("table", t.Table).Str("renamed_to", old).Int64("pending", rows).
-				Msg("the table was renamed: its rows wait until the configuration has its new name, or it has its old one back")
 		case rows > 0:
 			w.log.Error().Stringer("table", t.Table).Str("swapped_out", old).Int64("pending", rows).
 				Msg("rows are PENDING in the table that was swapped out, and nothing publishes them: move into the new table what is not in the topic yet")
@@ -346,7 +356,7 @@ func (w *walReader) makeSlot(ctx context.Context, action replication.Action) err
 		at, err := w.conn.MakeSlot(ctx, action, timeout)
 		if err == nil {
 			w.log.Info().Str("slot", w.cfg.Slot).Stringer("at", at).Msg("made the slot")
-			w.tracker.recordEvent("slot", "made slot "+w.cfg.Slot+" at "+at.String())
+			w.tracker.slotMade("made slot " + w.cfg.Slot + " at " + at.String())
 			w.learned.remake = checkpoint.Connected{}
 			return failpoint.Here(failpoint.AfterSlot)
 		}

@@ -89,9 +89,12 @@ func (s *Stream) Run(ctx context.Context) error {
 		case postgres.Permanent(err), errors.Is(err, errForeign):
 			pause = retryMax
 		}
-		if errors.Is(err, errSuperseded) || errors.Is(err, errMoved) || errors.Is(err, errNewTerm) || errors.Is(err, exactlyonce.ErrSuperseded) { // as it should
+		switch {
+		case errors.Is(err, statestore.ErrFenced), errors.Is(err, errSuperseded), errors.Is(err, exactlyonce.ErrSuperseded):
+			s.log.Warn().Err(err).Msg("another process took the lead while this one stood still or was cut off: it waits as a standby now")
+		case errors.Is(err, errMoved), errors.Is(err, errNewTerm): // as it should
 			s.log.Info().Msg(err.Error())
-		} else {
+		default:
 			s.metrics.Lost()
 			s.tracker.lost()
 			s.report(err, pause)

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,8 @@ type telling struct {
 	tracker statusTracker
 	// failed is the error that keeps the stream from working, logged once.
 	failed atomic.Pointer[failure]
+	// renamed are tables that were told to be gone, with the name that they have now.
+	renamed sync.Map
 	// unreachable: what failed is that the database could not be asked.
 	unreachable atomic.Bool
 }

@@ -71,8 +71,13 @@ func (s *Stream) term(ctx context.Context) error {
 	backlog := &backlog{questions: d.questions, tables: s.cfg.Tables, sweeper: d.sweeper, recount: s.recount}
 	err = d.run(ctx, wal.begin, maintenance.maintain, retention.run, backlog.count, d.once.advanceTallies, d.once.tellTallies)
 	// Who took our transactional id is no new leader: that one raises the epoch before it turns to Kafka.
-	if errors.Is(err, sink.ErrFenced) && s.store.Holds(ctx) == nil {
-		return fmt.Errorf("%w: %w", err, errForeign)
+	if errors.Is(err, sink.ErrFenced) {
+		switch held := s.store.Holds(ctx); {
+		case held == nil:
+			return fmt.Errorf("%w: %w", err, errForeign)
+		case errors.Is(held, statestore.ErrFenced):
+			return fmt.Errorf("%w: %w", held, err)
+		}
 	}
 	return err
 }
@@ -121,7 +126,7 @@ func (d *driver) run(stop context.Context, parts ...func(context.Context) error)
 func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead statestore.Leadership) (d *driver, err error) {
 	cfg := &s.cfg
 	d = &driver{
-		questions: newQuestions(s.telling, newLink(), cfg.Pool), cfg: s.cfg, core: checkpoint.New(cfg.Core),
+		questions: newQuestions(s.telling, cfg.Name, newLink(), cfg.Pool), cfg: s.cfg, core: checkpoint.New(cfg.Core),
 		store: s.store, lead: s.lead, learned: &s.learned, watchdog: &s.watchdog, locks: s.locks,
 		pauses: &pauses{cfg: cfg, store: s.store}, limit: limit{Limits: cfg.Limits}, noSlotYet: lead.PreviousHolder == "", told: map[parkedFor]string{},
 		outcomes: mailbox.New[outbox.Outcome](), states: mailbox.New[outbox.ClusterState](), marked: mailbox.New[outbox.Marked](),

@@ -134,6 +134,14 @@ func Renamed(ctx context.Context, db postgres.DB, stream, table string) string {
 	return now
 }
 
+// Was is what Identity.Relations call the relation that a table was before it was gone.
+func Was(table string) string { return "was " + table }
+
+// Called says what to do about a table that is called so now.
+func Called(now string) string {
+	return "it is called " + now + " now: write table: " + now + " in the configuration, or give the table its name back"
+}
+
 func (s *Store) raise(ctx context.Context, holder string, synchronousCommit *string) (Leadership, error) {
 	var l Leadership
 	var before, timeline int64

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"errors"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -130,6 +131,9 @@ func TestAFrozenLeaderIsReplacedAndFenced(t *testing.T) {
 		load.wrote(200, 30*time.Second)
 		a.Signal(syscall.SIGCONT)
 		a.Await(30*time.Second, "waiting as a standby")
+		if a.logged("the stream does not work") > 0 || a.logged(`"level":"warn"`, "another process took the lead while this one stood still") == 0 {
+			t.Errorf("a leader that was frozen does not say what it is:\n%s", strings.Join(loud(a.Said()), "\n"))
+		}
 		load.wrote(100, 30*time.Second)
 		a, b = b, a
 	}
