@@ -11,6 +11,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
 // This file requeues and discards FAILED rows, and replays SENT ones: first it shows what would be
@@ -36,9 +37,11 @@ type actData struct {
 	Plan    *operator.Plan
 	Result  *operator.Result
 	Problem string
-	Back    string
-	From    string // the state that rows have to be in
-	Taken   int64
+	// Wrong is the field of the form that the problem is about, or empty.
+	Wrong string
+	Back  string
+	From  string // the state that rows have to be in
+	Taken int64
 	// Found is how soon requeued rows are found.
 	Found string
 	Limit int
@@ -78,7 +81,7 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	d, err := p.carryOut(r, &o, r.PostForm.Get("confirmed") == "yes")
 	code := http.StatusOK
 	if err != nil {
-		code, d.Problem = codeOf(err), err.Error()
+		code, d.Problem, d.Wrong = codeOf(err), err.Error(), fieldOf(err)
 	}
 	d.From = actions[o.Verb].State().String()
 	o.filter.State = strings.ToLower(d.From)
@@ -87,7 +90,7 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	if d.Result != nil {
 		title = "Done"
 	}
-	p.show(w, code, "act", view{Title: title, Here: "failed", Data: d})
+	p.show(w, code, "act", view{Title: title, Here: "failed", Data: &d})
 }
 
 // operation is what package operator is told.
@@ -97,7 +100,7 @@ func (p *Page) operation(o *order, t *outbox.Table) (operator.Operation, error) 
 	case op.Action == "":
 		return op, &asked{http.StatusBadRequest, "choose what is to be done: requeue, replay, delete, or another status"}
 	case op.Action == operator.Dismiss && o.Status == "":
-		return op, &asked{http.StatusBadRequest, "write the status that the rows are to get, such as ARCHIVED"}
+		return op, &wrongField{asked{http.StatusBadRequest, "write the status that the rows are to get, such as ARCHIVED"}, "status"}
 	case !o.Matching && len(o.IDs) == 0:
 		return op, &asked{http.StatusBadRequest, "choose at least one row, or all that match"}
 	}
@@ -133,7 +136,7 @@ func (p *Page) carryOut(r *http.Request, o *order, confirmed bool) (actData, err
 		if !confirmed {
 			plan, err := table.Plan(ctx, op)
 			d.Plan, d.Taken = &plan, plan.Taken
-			return err
+			return statusFault(&op, err)
 		}
 		result, err := table.Do(ctx, op)
 		d.Result = &result
@@ -150,7 +153,25 @@ func (p *Page) carryOut(r *http.Request, o *order, confirmed bool) (actData, err
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = errors.Join(err, errors.New("it took too long: outbox-cdc failed does it without a bound of time"))
 		}
+		if err != nil && result.Changed == 0 && result.Unknown == 0 {
+			d.Result = nil
+			err = statusFault(&op, err)
+		}
 		return err
 	})
 	return d, err
+}
+
+// statusFault has the table's refusal of a status say so of its field.
+func statusFault(op *operator.Operation, err error) error {
+	_, unfit := errors.AsType[*tablesql.MappingError](err)
+	if op.Action != operator.Dismiss || !unfit && tablesql.FaultOf(err) != tablesql.RowRefused {
+		return err
+	}
+	return &wrongField{asked{http.StatusUnprocessableEntity, err.Error()}, "status"}
+}
+
+// Again: the same can be tried once more, perhaps with another status.
+func (d *actData) Again() bool {
+	return d.Problem != "" && d.Result == nil && actions[d.Verb] != "" && (d.Matching || len(d.IDs) > 0)
 }

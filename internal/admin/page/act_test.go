@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"html"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -122,8 +123,9 @@ func TestFailedRowsAreListed(t *testing.T) {
 	o.mustSay(get(o, "/failed?topic=bills"), 200, "1 row is FAILED, narrowed down")
 	o.mustSay(get(o, "/failed?error=TOO+LARGE"), 200, "1 row is FAILED")
 	o.mustSay(get(o, "/failed?until=2020-01-01"), 200, "No failed row matches")
-	o.mustSay(get(o, "/failed?since=never"), 400, "is not a time")
-	o.mustSay(get(o, "/failed?error=("), 502, "regular expression")
+	o.mustSay(get(o, "/failed?since=never&topic=bills"), 400, "is not a time", `name="since" value="never"`, `aria-describedby="hint-since problem" aria-invalid="true"`, `name="topic" value="bills"`)
+	o.mustSay(get(o, "/failed?since=1h&until=2h"), 400, "no row is between them", `aria-describedby="hint-until problem"`)
+	o.mustSay(get(o, "/failed?error=("), 400, "“Error matches” is no regular expression", `name="error" value="("`, `aria-describedby="hint-error problem"`)
 	o.mustSay(get(o, "/failed?table=public.none"), 404, "there is no table")
 	conforms(t, "/api/v1/failed", get(o, "/api/v1/failed?topic=orders&limit=1"))
 }
@@ -148,7 +150,7 @@ func TestOneRow(t *testing.T) {
 	o.mustSay(get(o, "/failed/"+row("1", "")), 200, "Payload, as json", "&#34;a&#34;: 1", "Requeue")
 	o.mustSay(get(o, "/failed/"+row("3", "")), 200, "Payload, as hex", "ff 00", "&lt;script&gt;")
 	o.mustSay(get(o, "/failed/"+row("9", "")), 404, "no such row")
-	o.mustSay(get(o, "/failed/row?id=x"), 400, "an id is a JSON list")
+	o.mustSay(get(o, "/failed/row?id=x"), 400, "an id needs a value for each of the columns")
 	o.mustSay(get(o, "/failed/"+row("1", "")), 200, "The record that it would become", "<code>orders</code>", "Its key goes on without it")
 	if body := get(o, "/failed/"+row("2", "")).Body.String(); !strings.Contains(body, "as it would be sent again") || !strings.Contains(body, `value="replay"`) || strings.Contains(body, `value="requeue"`) {
 		t.Errorf("a row that is SENT can be replayed, and nothing else: %s", body)
@@ -196,9 +198,10 @@ func TestDiscarding(t *testing.T) {
 	f.Set("confirmed", "yes")
 	o.mustSay(o.send(f), 200, "1 row of public.outbox: delete")
 	f = o.form("dismiss", "3")
-	o.mustSay(o.send(f), 400, "write the status")
+	o.mustSay(o.send(f), 400, "write the status", `aria-describedby="hint-status problem" aria-invalid="true"`, "Try again")
 	f.Set("status", "SENT")
-	o.mustSay(o.send(f), 422, "means something else")
+	// What was typed and what was chosen are kept.
+	o.mustSay(o.send(f), 422, "means something else", `name="status" value="SENT"`, `name="id" value="`+html.EscapeString(idOf("3"))+`"`)
 	f.Set("status", "ARCHIVED")
 	f.Set("confirmed", "yes")
 	o.mustSay(o.send(f), 200, "1 row of public.outbox: set to ARCHIVED")

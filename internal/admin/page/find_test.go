@@ -44,7 +44,7 @@ func TestRowsAreFound(t *testing.T) {
 	o.mustSay(get(o, row), 200, "What it waits for", "topic orders on cluster main", "All rows of its key")
 	conforms(t, "/api/v1/failed/row", get(o, "/api/v1"+row))
 	o.mustSay(get(o, "/rows?id=x"), 303)
-	o.mustSay(get(o, get(o, "/rows?id=x").Header().Get("Location")), 400, "an id is a JSON list")
+	o.mustSay(get(o, get(o, "/rows?id=x").Header().Get("Location")), 400, "an id needs a value for each of the columns aggregate_id, event_id", `name="id" value="x"`, `aria-describedby="hint-id problem"`)
 	may = false
 	o.mustSay(get(o, row), 404, "shown to operators only")
 	o.mustSay(get(o, "/rows?state=any"), 403, "only an operator")

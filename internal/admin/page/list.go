@@ -91,7 +91,7 @@ func (p *Page) list(r *http.Request, f *filter, limit int) (listed, error) {
 		}
 		return err
 	})
-	return l, err
+	return l, patternFault(err)
 }
 
 // crowded says that there may have been no room for further rows.
@@ -134,6 +134,8 @@ type rowsData struct {
 	StreamRows []streamRow // to choose a table from, where there are several
 	Alike      []alike
 	Problem    string
+	Wrong      string // the field of the form that it is about, or empty
+	ID         string // what was looked for
 	Acts       bool
 	Failed     bool // the page of FAILED rows
 	Token      string
@@ -154,21 +156,41 @@ func (p *Page) find(w http.ResponseWriter, r *http.Request) {
 	}
 	s, t, err := p.table(q.Get("stream"), q.Get("table"))
 	if err != nil {
-		p.say(w, codeOf(err), "Find a row", message{Text: err.Error(), Link: "/rows", LinkText: "To the search"})
+		p.unfound(w, r, id, err)
 		return
 	}
 	id = operator.ParseID(id, len(t.Mapping.ID))
 	http.Redirect(w, r, rowPath(s.Name, t.String(), outbox.SplitID(id)), http.StatusSeeOther) // #nosec G710 -- a path of this page
 }
 
-func (p *Page) rows(w http.ResponseWriter, r *http.Request, failed bool) {
-	f := filterOf(r.URL.Query())
-	d := rowsData{StreamRows: p.streamRows(0), Acts: p.cfg.MayAct(r), Token: p.forms.token(p.cfg.Who(r), p.cfg.Now()), Failed: failed, States: []string{"failed"}}
-	if failed {
-		f.State = "failed"
+// unfound shows the search again, for a row that could not be shown.
+func (p *Page) unfound(w http.ResponseWriter, r *http.Request, id string, err error) {
+	f := filter{Stream: r.URL.Query().Get("stream"), Table: r.URL.Query().Get("table")}
+	d := p.search(r, false)
+	if s, t, found := p.table(f.Stream, f.Table); found == nil {
+		f.Stream, f.Table, d.Listed.Table = s.Name, t.String(), t.String()
 	}
+	d.filter, d.ID, d.Problem = f, id, err.Error()
+	if code := codeOf(err); code < http.StatusInternalServerError {
+		d.Wrong = "id"
+	}
+	p.show(w, codeOf(err), "rows", view{Title: "Find a row", Here: "rows", Data: &d})
+}
+
+// search is the page of rows before anything is looked for.
+func (p *Page) search(r *http.Request, failed bool) rowsData {
+	d := rowsData{StreamRows: p.streamRows(0), Acts: p.cfg.MayAct(r), Token: p.forms.token(p.cfg.Who(r), p.cfg.Now()), Failed: failed, States: []string{"failed"}}
 	if d.Acts {
 		d.States = []string{"any", "pending", "sent", "failed"}
+	}
+	return d
+}
+
+func (p *Page) rows(w http.ResponseWriter, r *http.Request, failed bool) {
+	f := filterOf(r.URL.Query())
+	d := p.search(r, failed)
+	if failed {
+		f.State = "failed"
 	}
 	s, t, err := p.table(f.Stream, f.Table)
 	code := http.StatusOK
@@ -186,7 +208,7 @@ func (p *Page) rows(w http.ResponseWriter, r *http.Request, failed bool) {
 		err = nil // one is to be chosen
 	}
 	if err != nil {
-		d.Problem, code = err.Error(), codeOf(err)
+		d.Problem, d.Wrong, code = err.Error(), fieldOf(err), codeOf(err)
 	}
 	d.filter = f
 	v := view{Title: "Find a row", Here: "rows", Data: &d, JSON: "/api/v1/rows?" + f.query().Encode()}

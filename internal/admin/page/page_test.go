@@ -40,7 +40,7 @@ func busy() (status.Stream, status.Activity) {
 		Standbys: []status.Standby{{Name: hostile, Address: "10.0.0.2", Since: "2030-01-01T11:30:00Z"}},
 		Slot: &status.Slot{
 			Name: "outbox_cdc_orders", Exists: true, WALStatus: "reserved", Retained: 6 << 30, Budget: 8 << 30, Safe: ptr(int64(10 << 30)), Lag: 5 << 20,
-			LagSeconds: ptr(61.0), Growth: ptr(1e6), Loss: &status.Loss{Seconds: 2000, By: status.LossByBudget},
+			LagSeconds: ptr(61.0), Growth: ptr(1e6), GrowthOver: 300, Loss: &status.Loss{Seconds: 2000, By: status.LossByBudget},
 		},
 		Tables:   []status.Table{{Name: "public.outbox", Pending: ptr(int64(1234)), Oldest: 90, Failed: ptr(int64(3))}},
 		Parks:    status.Parks{Total: 201, Top: []status.ParkGroup{{Kind: "topic", Cause: "topic", Reason: hostile, Count: 1, Example: "topic " + hostile}}},
@@ -204,9 +204,12 @@ func TestBar(t *testing.T) {
 		}
 	}
 	for seconds, want := range map[float64]string{toldLoss - 1: "It is at the WAL budget in about 48.0 h", toldLoss: "At this rate no limit is reached"} {
-		if b := barOf(&status.Slot{Retained: 1, Budget: 10, Loss: &status.Loss{Seconds: seconds, By: status.LossByBudget}}); !strings.HasPrefix(b.End, want) {
+		if b := barOf(&status.Slot{Retained: 1, Budget: 10, Growth: ptr(1.0), Loss: &status.Loss{Seconds: seconds, By: status.LossByBudget}}); !strings.HasPrefix(b.End, want) {
 			t.Errorf("%v s: %s", seconds, b.End)
 		}
+	}
+	if b := barOf(&status.Slot{Retained: 1, Budget: 10}); !strings.Contains(b.End, "not known yet") {
+		t.Errorf("nothing was measured: %s", b.End)
 	}
 	if barOf(nil) != nil || barOf(&status.Slot{}) != nil {
 		t.Error("a bar of nothing")

@@ -37,9 +37,20 @@ type Pauses struct {
 // pauseData is the page before and after.
 type pauseData struct {
 	Stream, Table, Verb, Token string
+	Tables                     []string // to choose from
 	Paused                     []outbox.Park
 	Done                       bool
 	Problem                    string
+	Wrong                      bool // what was chosen
+}
+
+// pausing is what the form has before anything is chosen.
+func pausing(s *Stream, token string) pauseData {
+	d := pauseData{Stream: s.Name, Token: token}
+	for _, t := range s.Report().Tables {
+		d.Tables = append(d.Tables, t.Name)
+	}
+	return d
 }
 
 // pause answers a form. Nothing is changed unless it says confirmed.
@@ -52,10 +63,12 @@ func (p *Page) pause(w http.ResponseWriter, r *http.Request) {
 		p.missing(w, r)
 		return
 	}
-	d := pauseData{Stream: s.Name, Table: r.PostForm.Get("table"), Verb: r.PostForm.Get("verb"), Token: p.forms.token(p.cfg.Who(r), p.cfg.Now())}
+	d := pausing(s, p.forms.token(p.cfg.Who(r), p.cfg.Now()))
+	d.Table, d.Verb = r.PostForm.Get("table"), r.PostForm.Get("verb")
 	code, title := http.StatusOK, "Confirm"
 	if err := p.changePause(r, s, &d, r.PostForm.Get("confirmed") == "yes"); err != nil {
 		code, d.Problem = codeOf(err), err.Error()
+		d.Wrong = code < http.StatusInternalServerError
 	} else if d.Done {
 		title = "Done"
 	}

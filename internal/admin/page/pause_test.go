@@ -66,6 +66,7 @@ func TestPauseIsConfirmed(t *testing.T) {
 	send(403, "another site", "cross-site", "verb", "pause", "confirmed", "yes")
 	send(403, "did not come from this page", ours, "verb", "pause", "confirmed", "yes", "token", "AAAA")
 	send(422, "no such table", ours, "verb", "pause", "confirmed", "yes", "table", "public.none")
+	send(422, `aria-describedby="hint-table problem" aria-invalid="true"`, ours, "verb", "pause", "table", "public.none")
 	send(409, "is paused", ours, "verb", "resume", "confirmed", "yes")
 	send(400, "pause or resume", ours, "verb", "stop", "confirmed", "yes")
 	if may = false; len(pauses.done) > 0 {
@@ -77,6 +78,7 @@ func TestPauseIsConfirmed(t *testing.T) {
 	}
 	may = true
 	send(200, "2030-01-01 12:00:00 UTC", ours, "verb", "pause", "confirmed", "yes", "table", "public.outbox")
+	send(409, `<option value="public.outbox">table public.outbox`, ours, "verb", "resume", "table", "public.other")
 	send(409, "nothing of it is paused public.other", ours, "verb", "resume", "confirmed", "yes", "table", "public.other")
 	send(200, "Nothing was changed yet", ours, "verb", "resume")
 	send(200, "goes on", ours, "verb", "resume", "confirmed", "yes")

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"strconv"
+	"strings"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -18,9 +18,18 @@ import (
 func rowID(text string, t *outbox.Table) (string, error) {
 	var parts []string
 	if err := json.Unmarshal([]byte(text), &parts); err != nil || len(parts) != len(t.Mapping.ID) {
-		return "", &asked{http.StatusBadRequest, "an id is a JSON list of the values of " + strconv.Quote(t.Mapping.ID[0]) + " and what else makes the id"}
+		return "", &asked{http.StatusBadRequest, "an id needs a value for each of the columns " + strings.Join(t.Mapping.ID, ", ") + ": A,B in a form, a JSON list in an address"}
 	}
 	return outbox.JoinID(parts...), nil
+}
+
+// askedID is an id of an address as people write it.
+func askedID(text string) string {
+	var parts []string
+	if json.Unmarshal([]byte(text), &parts) != nil {
+		return text
+	}
+	return strings.Join(parts, ",")
 }
 
 // RowDetail is the body of GET /api/v1/failed/row.
@@ -123,7 +132,7 @@ type rowData struct {
 func (p *Page) row(w http.ResponseWriter, r *http.Request) {
 	one, err := p.findRow(r)
 	if err != nil {
-		p.say(w, codeOf(err), "Row", message{Text: err.Error(), Link: "/rows", LinkText: "To the search"})
+		p.unfound(w, r, askedID(r.URL.Query().Get("id")), err)
 		return
 	}
 	d := rowData{

@@ -15,10 +15,12 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
@@ -95,6 +97,32 @@ type asked struct {
 
 func (e *asked) Error() string { return e.text }
 
+// wrongField is a request of which one field of a form is wrong.
+type wrongField struct {
+	asked
+	field string
+}
+
+func (e *wrongField) Unwrap() error { return &e.asked }
+
+// fieldOf is the field of a form that is wrong, or empty.
+func fieldOf(err error) string {
+	if wrong, is := errors.AsType[*wrongField](err); is {
+		return wrong.field
+	}
+	return ""
+}
+
+// field is one field of a form, as its template is given it.
+type field struct {
+	Name, Label, Value, Hint string
+	Wrong                    bool
+}
+
+func fieldFor(name, label, value, hint, wrong string) field {
+	return field{name, label, value, hint, name == wrong}
+}
+
 func codeOf(err error) int {
 	var wrong *asked
 	var unusable *tablesql.MappingError
@@ -109,7 +137,7 @@ func codeOf(err error) int {
 
 func (p *Page) pick(f *filter, state tablesql.RowState) (tablesql.Filter, error) {
 	if len(f.Error) > longestPattern {
-		return tablesql.Filter{}, &asked{http.StatusBadRequest, "the pattern is longer than " + strconv.Itoa(longestPattern) + " bytes"}
+		return tablesql.Filter{}, &wrongField{asked{http.StatusBadRequest, "the pattern is longer than " + strconv.Itoa(longestPattern) + " bytes"}, "error"}
 	}
 	chosen := operator.Selection{Error: f.Error, Since: f.Since, Until: f.Until}
 	if f.Topic != "" {
@@ -119,10 +147,19 @@ func (p *Page) pick(f *filter, state tablesql.RowState) (tablesql.Filter, error)
 		chosen.Key = &f.Key
 	}
 	pick, err := chosen.Filter(state, p.cfg.Now())
-	if err != nil {
-		return pick, &asked{http.StatusBadRequest, err.Error()}
+	if wrong, is := errors.AsType[*operator.WrongField](err); is {
+		return pick, &wrongField{asked{http.StatusBadRequest, wrong.Error()}, wrong.Field}
 	}
-	return pick, nil
+	return pick, err
+}
+
+// patternFault has an error of the server about a regular expression say so of its field.
+func patternFault(err error) error {
+	if postgres.HasCode(err, pgerrcode.InvalidRegularExpression) {
+		text := "“Error matches” is no regular expression: " + postgres.ServerError(err).Message + "; put \\ before a character that stands for itself"
+		return &wrongField{asked{http.StatusBadRequest, text}, "error"}
+	}
+	return err
 }
 
 // table finds the table that a request names; where there is one only, it needs

@@ -24,16 +24,30 @@ type streamRow struct {
 	Needs     []attention
 	Pending   string
 	Failed    string
-	// Counted is how long ago the rows of the table were counted that was counted first, and Read the same of an old slot.
-	Counted, Read string
-	Gave          bool   // there are failed rows
-	Waits         string // how long something has been waiting, from a second on
+	// Counted is how long ago the pending rows of the table were counted that was counted first, FailedCounted the same
+	// of failed rows where that is old, and Read of an old slot.
+	Counted, FailedCounted, Read string
+
+	now   time.Time
+	Gave  bool   // there are failed rows
+	Waits string // how long something has been waiting, from a second on
 	// Once says how the tallies of a stream are that delivers exactly once.
 	Once []string
 	// Troubled clusters of Kafka.
 	Troubled int
 	Long     bool // on the stream's own page
 	Knows    bool // not unaware
+}
+
+// oldCount: rows are counted every 15 s, where that is quick.
+const oldCount = 30 * time.Second
+
+// Age is how long ago something was counted, where that is old.
+func (l streamRow) Age(at time.Time) string {
+	if age := l.now.Sub(at); !at.IsZero() && age > oldCount {
+		return status.About(age)
+	}
+	return ""
 }
 
 // oldSlot: what is known of a slot is read every few seconds, unless the database cannot be asked.
@@ -57,15 +71,20 @@ func (p *Page) rowOf(s *Stream, span time.Duration) (streamRow, status.Activity)
 		l.Once = append(l.Once, "Tally of cluster "+st.Tallies[i].Cluster+": "+st.Tallies[i].Text(st.Led())+".")
 	}
 	var pending, failed total
-	var oldest time.Time
+	var oldest, oldestFailed time.Time
 	for _, t := range st.Tables {
 		pending.add(t.Pending, t.PendingCapped)
 		failed.add(t.Failed, t.FailedCapped)
 		if at := t.CountedAt; !at.IsZero() && (oldest.IsZero() || at.Before(oldest)) {
 			oldest = at
 		}
+		if at := t.FailedAt; !at.IsZero() && (oldestFailed.IsZero() || at.Before(oldestFailed)) {
+			oldestFailed = at
+		}
 	}
 	now := p.cfg.Now()
+	l.now = now
+	l.FailedCounted = l.Age(oldestFailed)
 	if !oldest.IsZero() {
 		l.Counted = status.About(max(0, now.Sub(oldest)))
 	}
@@ -153,6 +172,7 @@ type streamData struct {
 	Busy          []*chart // topics, the busiest first
 	MoreParks     int
 	Token         string // of who may act
+	Pausing       pauseData
 }
 
 // streamView is the page of a stream. With a token, which every request has a new one of, it has forms.
@@ -160,7 +180,7 @@ func (p *Page) streamView(s *Stream, span time.Duration, token string) view {
 	l, a := p.rowOf(s, span)
 	l.Long = true
 	d := streamData{Row: l, Standby: !l.Knows, Activity: a, Database: s.Database, Configuration: s.Configuration, MoreParks: l.Parks.Total - len(a.Parks)}
-	d.Token = token
+	d.Token, d.Pausing = token, pausing(s, token)
 	d.Needs = urgent(l.Needs)
 	d.Busy = p.busyTopics(&a, span)
 	path := streamPath(s.Name)

@@ -52,6 +52,7 @@ var functions = template.FuncMap{
 	"idjson":    idJSON,
 	"joined":    func(id []string) string { return strings.Join(id, ",") },
 	"headersof": func(all []operator.RecordHeader) []operator.RecordHeader { return all[:min(len(all), shownHeaders)] },
+	"field":     fieldFor,
 	"room":      roomText,
 	"total":     func(c operator.Count) string { return rowsText(c.N, c.Capped) },
 	"len64":     func(list []operator.Row) int64 { return int64(len(list)) },
