@@ -50,10 +50,12 @@ func (l *learned) sees(before map[string]uint32, tables []replication.TableState
 
 // stored is what is remembered in the database.
 func (l *learned) stored(id statestore.Identity) statestore.Identity {
-	id.Relations = maps.Clone(id.Relations)
+	relations := map[string]uint32{}
+	maps.Copy(relations, id.Relations)
 	for name, was := range l.gone {
-		id.Relations[statestore.Was(name)] = was
+		relations[statestore.Was(name)] = was
 	}
+	id.Relations = relations
 	return id
 }
 

@@ -417,7 +417,7 @@ func (w *walReader) stop(ctx context.Context) error {
 	if w.passedOver.Load() {
 		w.remembered.Publication += replication.PassedOver
 	}
-	if err := w.store.Identify(ctx, w.remembered); err != nil {
+	if err := w.store.Identify(ctx, w.learned.stored(w.remembered)); err != nil {
 		w.log.Warn().Err(err).Msg("could not note the position of the clean stop")
 	} else if w.clean && w.stateless {
 		w.lead.noteClean(ctx, w.fences)
