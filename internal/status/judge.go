@@ -310,7 +310,7 @@ func (j *judgment) tables() {
 		where = fmt.Sprintf("%d tables: %s", len(failed), strings.Join(failed, ", "))
 	}
 	j.add(Finding{
-		Level: Warn, Short: rows + " FAILED", Text: rows + map[bool]string{true: " is", false: " are"}[sum == 1 && !more] + " FAILED in " + where + counted + ".", Alert: "OutboxRowsGivenUp", Failed: true,
+		Level: Warn, Short: rows + " FAILED", Text: strings.ToUpper(rows[:1]) + rows[1:] + map[bool]string{true: " is", false: " are"}[sum == 1 && !more] + " FAILED in " + where + counted + ".", Alert: "OutboxRowsGivenUp", Failed: true,
 		Hint: "They will not be published until somebody requeues them. Look at their errors, fix the cause, then requeue or discard them.",
 	})
 }

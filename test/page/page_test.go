@@ -169,6 +169,7 @@ func TestActsOnFailedRows(t *testing.T) {
 	t.Run("by keyboard", func(t *testing.T) { byKeyboard(t, b, s) })
 	t.Run("without scripts", func(t *testing.T) { withoutScripts(t, b, s) })
 	t.Run("requeue all that match", func(t *testing.T) { requeueMatching(t, b, s) })
+	t.Run("wrong input", func(t *testing.T) { wrongInput(t, b, s) })
 	t.Run("preview", func(t *testing.T) { previewed(t, b, s) })
 	t.Run("find and replay", func(t *testing.T) { findAndReplay(t, b, s) })
 	t.Run("pause and resume", func(t *testing.T) { pauseAndResume(t, b, s) })
@@ -336,6 +337,34 @@ func requeueMatching(t *testing.T, b *browser, s *served) {
 	}
 	b.open(s.url + "/")
 	b.await("#attention", "1 row is FAILED")
+}
+
+// wrongInput: the field that is wrong is named and has the focus, and what was typed and ticked is kept.
+func wrongInput(t *testing.T, b *browser, s *served) {
+	focus := func(want string) { // comes with the next frame
+		t.Helper()
+		harness.Eventually(t, patience, func() error {
+			if got := ask[string](b, `[document.activeElement.name, document.activeElement.value, document.querySelector("input[name=topic]").value].join(" ")`); got != want {
+				return fmt.Errorf("the focus is on %q, not on %q", got, want)
+			}
+			return nil
+		})
+	}
+	b.open(s.url + "/failed?topic=orders")
+	b.do(chromedp.SendKeys(chromedp.CSS(`input[name=since]:not([type])`), "yesterday"), chromedp.KeyEvent(kb.Enter))
+	b.await("#problem", "is not a time")
+	focus("since yesterday orders")
+	b.shoot("wrong", screen, dark, phone)
+	b.open(s.url + "/failed")
+	b.tick(`input[value='["6"]']`)
+	b.do(chromedp.SendKeys(chromedp.CSS(`input[name=status]`), "SENT"), chromedp.KeyEvent(kb.Enter))
+	b.await("#problem", "means something else")
+	focus("status SENT ")
+	b.shoot("wrong-status", screen, phone)
+	ask[int](b, `document.querySelector("input[name=status]").value = ""; 0`)
+	b.do(chromedp.SendKeys(chromedp.CSS(`input[name=status]`), "ARCHIVED"), chromedp.KeyEvent(kb.Enter))
+	b.await("h1", "Confirm: set to ARCHIVED")
+	b.await("main", "1 FAILED row of table public.outbox matches")
 }
 
 // findAndReplay: a row is found by its key, with its record, and published once more.

@@ -77,6 +77,12 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 		filter: filterOf(r.PostForm), Verb: r.PostForm.Get("verb"), Status: r.PostForm.Get("status"),
 		IDs: r.PostForm["id"], Matching: r.PostForm.Get("matching") == "yes",
 	}
+	if o.Verb == "enter" { // the key, in the field of the status or elsewhere
+		o.Verb = "requeue"
+		if o.Status != "" {
+			o.Verb = "dismiss"
+		}
+	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(actTimeout)) // not of every ResponseWriter
 	d, err := p.carryOut(r, &o, r.PostForm.Get("confirmed") == "yes")
 	code := http.StatusOK

@@ -174,7 +174,7 @@ func TestWhatIsNotKnownYet(t *testing.T) {
 	cfg.Streams[0].Activity = func() status.Activity { return status.Activity{} }
 	p := page(t, cfg)
 	for path, want := range map[string][]string{
-		"/":               {"Nothing to do here", "This process is on standby. What the stream does is known to its leader", "standby: another process leads: outbox-cdc/orders@a", "not counted"},
+		"/":               {"Nothing to do here", "This process is on standby. What the stream does is known to its leader", "standby: another process leads: outbox-cdc/orders@a", "the leader knows"},
 		"/streams/orders": {"What is parked is not known here", "No errors since", "Nothing was published yet", "Nothing yet."},
 	} {
 		for _, s := range want {
