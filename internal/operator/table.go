@@ -254,9 +254,17 @@ func (t *Table) failure(doing string, err error) error {
 	return fmt.Errorf("%s of table %s: %w", doing, t.relation.Table, withHint(err, t.relation.Table, t.conn))
 }
 
+// PatternFault is why the server refused a regular expression, or empty.
+func PatternFault(err error) string {
+	if !postgres.HasCode(err, pgerrcode.InvalidRegularExpression) {
+		return ""
+	}
+	return postgres.ServerError(err).Message
+}
+
 // withHint adds what ends a refusal.
 func withHint(err error, t *outbox.Table, conn *pgx.Conn) error {
-	if postgres.HasCode(err, pgerrcode.InvalidRegularExpression) {
+	if PatternFault(err) != "" {
 		return postgres.WithHint(err, "--error is a regular expression: put \\ before a character that stands for itself")
 	}
 	return tablesql.WithHint(err, t, conn.Config().User)

@@ -15,12 +15,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
-	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
@@ -155,9 +153,8 @@ func (p *Page) pick(f *filter, state tablesql.RowState) (tablesql.Filter, error)
 
 // patternFault has an error of the server about a regular expression say so of its field.
 func patternFault(err error) error {
-	if postgres.HasCode(err, pgerrcode.InvalidRegularExpression) {
-		text := "“Error matches” is no regular expression: " + postgres.ServerError(err).Message + "; put \\ before a character that stands for itself"
-		return &wrongField{asked{http.StatusBadRequest, text}, "error"}
+	if why := operator.PatternFault(err); why != "" {
+		return &wrongField{asked{http.StatusBadRequest, "“Error matches” is no regular expression: " + why + "; put \\ before a character that stands for itself"}, "error"}
 	}
 	return err
 }
