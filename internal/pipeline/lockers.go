@@ -73,8 +73,9 @@ func (t *telling) tellRenamed(table *outbox.Table, now string) {
 
 // followsFromRename says of a park that it is for a table that was told to be renamed.
 func (t *telling) followsFromRename(p *outbox.Park) (follows bool) {
-	t.renamed.Range(func(table, _ any) bool {
-		follows = p.Scope.Table == table || strings.HasPrefix(p.Reason, "table "+table.(string)+" ")
+	t.renamed.Range(func(key, _ any) bool {
+		table, _ := key.(string)
+		follows = p.Scope.Table == table || strings.HasPrefix(p.Reason, "table "+table+" ")
 		return !follows
 	})
 	return follows
