@@ -204,7 +204,7 @@ func (d *driver) news(p *outbox.Park) zerolog.Level {
 	before, known := d.told[about]
 	d.told[about] = p.Reason
 	switch {
-	case d.followsFromRename(p):
+	case d.followsFromRename(p), d.lossTold.Load() != nil && *d.lossTold.Load() == p.Reason:
 		return zerolog.InfoLevel
 	case !known:
 		return zerolog.WarnLevel

@@ -82,6 +82,16 @@ func (w *walReader) lost(v *replication.Verdict, added bool) error {
 	return nil
 }
 
+// tellLost says that the server has given up the slot. The stream's park, if it gets one, follows from that.
+func (w *walReader) tellLost(v *replication.Verdict) {
+	w.metrics.SlotLost()
+	if w.stateless { // which is told as what it is
+		return
+	}
+	w.lossTold.Store(&v.Reason)
+	w.log.Warn().Str("slot", w.cfg.Slot).Str("reason", v.Reason).Msg("the server gave the slot up: rows are read from the table, and the slot is made again")
+}
+
 // cannotBeSwept says what a lost or moved slot means for tables that keep no state.
 func (w *walReader) cannotBeSwept(v *replication.Verdict) {
 	if !w.stateless || w.remembered.SystemID == "" || v.Err != nil {
@@ -124,7 +134,7 @@ func (w *walReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 	w.leftBehind(ctx, w.remembered.Relations, &state)
 	verdict := replication.Judge(&state, &cfg, w.remembered)
 	if state.Slot.Lost() && w.tracker.slotLost(state.Slot.LostBecause(), time.Now()) {
-		w.metrics.SlotLost()
+		w.tellLost(&verdict)
 	}
 	connected := checkpoint.Connected{Insert: state.Insert, Snapshot: state.Snapshot}
 	for _, t := range verdict.Tables {

@@ -26,6 +26,8 @@ type telling struct {
 	failed atomic.Pointer[failure]
 	// renamed are tables that were told to be gone, with the name that they have now.
 	renamed sync.Map
+	// lossTold is the reason of the park for the last slot that was told to be lost.
+	lossTold atomic.Pointer[string]
 	// unreachable: what failed is that the database could not be asked.
 	unreachable atomic.Bool
 }

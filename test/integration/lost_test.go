@@ -34,6 +34,12 @@ func TestTheServerGivesUpTheSlotInUse(t *testing.T) {
 		}
 		return nil
 	})
+	for _, line := range loud(p.Said()) {
+		if strings.Contains(line, "is lost") && !strings.Contains(line, "the server gave the slot up") {
+			t.Errorf("the loss is told twice: %s", line)
+		}
+	}
+	p.Await(20*time.Second, `"level":"warn"`, "the server gave the slot up", "max_slot_wal_keep_size (1MB)")
 	const limit = "its WAL exceeded max_slot_wal_keep_size (1MB)"
 	p.shows("/api/v1/status", "slot lost", `"lost_because"`, limit, `"lost_since"`, "then the stream goes on from a new slot")
 	p.Await(20*time.Second, "made the slot")
