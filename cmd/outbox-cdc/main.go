@@ -4,11 +4,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -189,11 +191,21 @@ func noArguments(c *cobra.Command, args []string) error {
 	if c.HasSubCommands() {
 		c.SuggestionsMinimumDistance = 2
 		if near := c.SuggestionsFor(args[0]); len(near) > 0 {
-			hint = "did you mean " + near[0] + "?"
+			alike := func(a, b string) int { return cmp.Compare(beginning(a, args[0]), beginning(b, args[0])) }
+			hint = "did you mean " + slices.MaxFunc(near, alike) + "?"
 		}
 		return usage("unknown command %q for %s (%s)", args[0], c.CommandPath(), hint)
 	}
 	return usage("%s takes no argument %q (%s)", c.CommandPath(), args[0], hint)
+}
+
+// beginning is how many bytes two words have in common before they differ.
+func beginning(a, b string) int {
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
 }
 
 // group is a command that has only subcommands.

@@ -131,8 +131,8 @@ func TestActsRefuseNonsense(t *testing.T) {
 	}
 	_, e := command(t, exitUsage, "failed", "lists")
 	mustHave(t, e, `unknown command "lists" for outbox-cdc failed`)
-	_, e = command(t, exitUsage, "statu", "--json")
-	mustHave(t, e, `unknown command "statu" for outbox-cdc (did you mean status?)`)
+	_, e = command(t, exitUsage, "stats", "--json")
+	mustHave(t, e, `unknown command "stats" for outbox-cdc (did you mean status?)`)
 	_, e = command(t, exitFailure, "failed", "show", "4711", "-c", c)
 	mustHave(t, e, "table public.outbox has no row with the id 4711")
 	_, e = command(t, exitPermanent, "failed", "list", "--error", "(", "-c", c)
