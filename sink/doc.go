@@ -71,6 +71,12 @@
 // sequence 0 on the new epoch. That needs READ on the topic; without, the
 // batch is sent again and said aloud, and its rows may be there twice.
 //
+// # Rows that wait for long
+//
+// A row that could be sent only after HeldFor may be another one by now. It stays at the front of its queue
+// while the stream looks at it (machine_held.go), and only what no broker can have is asked about: a batch of which
+// nothing is or will be in the log goes back to its queue first.
+//
 // # Fencing
 //
 // The producer id comes from InitProducerId with the transactional id, while

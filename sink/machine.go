@@ -25,7 +25,8 @@ type machine struct {
 	cluster string
 	cfg     machineConfig
 	now     time.Time
-	closed  bool // nothing may be sent now; see Config.Until
+	begin   time.Time // Row.Since counts from here
+	closed  bool      // nothing may be sent now; see Config.Until
 
 	id      producer
 	fencing bool // the producer id belongs to a transactional id
@@ -73,6 +74,7 @@ type machineConfig struct {
 	limits      limits
 	topicGrace  time.Duration
 	outageAfter time.Duration
+	heldFor     time.Duration
 	refresh     time.Duration
 	keepAlive   time.Duration
 	// random chooses one of n; it spreads records without a key.

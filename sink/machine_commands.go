@@ -13,9 +13,13 @@ import (
 func (m *machine) command(c outbox.Command) {
 	switch {
 	case c.Publish != nil:
+		at := m.tenths()
 		for _, r := range c.Publish {
+			r.Since = at
 			m.accept(r)
 		}
+	case c.Looked != nil:
+		m.looked(c.Looked)
 	case c.Release != nil:
 		m.release(*c.Release)
 	case c.Withdraw != nil:
@@ -131,6 +135,7 @@ func (m *machine) withdraw(s outbox.Scope) {
 			gone := q.rows.extract(s.Contains)
 			q.clearRejected(gone)
 			out = append(out, gone...)
+			m.touch(q) // what waited behind a stale row may go
 		}
 		out = append(out, t.waiting.extract(s.Contains)...)
 	}

@@ -37,27 +37,22 @@ func (m *machine) drive(q *partitionQueue) {
 	if q.rows.len() == 0 {
 		return
 	}
-	if q.leader == "" {
+	switch {
+	case q.leader == "":
 		m.wait(q, errLeaderless(q), backoffMax)
-		return
-	}
-	if m.tx != nil {
-		if !q.offered {
+	case m.tx != nil:
+		if !q.offered && !m.stale(q) {
 			q.offered = true
 			m.tx.ready = append(m.tx.ready, q)
 		}
-		return
-	}
-	if !q.fenced {
-		return
-	}
-	if m.closed {
+	case !q.fenced:
+	case m.closed:
 		m.hold(q)
-		return
+	case !m.stale(q):
+		q.inFlight = q.next(m.limits(t), m.id, m.now)
+		t.batched(q.partition)
+		m.launch(q)
 	}
-	q.inFlight = q.next(m.limits(t), m.id, m.now)
-	t.batched(q.partition)
-	m.launch(q)
 }
 
 func (m *machine) limits(t *topic) limits {
@@ -65,6 +60,7 @@ func (m *machine) limits(t *topic) limits {
 	if t.maxBytes > 0 {
 		most.bytes = min(most.bytes, t.maxBytes)
 	}
+	most.since = m.freshSince()
 	return most
 }
 
@@ -155,6 +151,9 @@ func (m *machine) launch(q *partitionQueue) {
 	}
 	if m.closed {
 		m.hold(q)
+		return
+	}
+	if b.tries > 0 && m.recallOld(q) {
 		return
 	}
 	q.state = queueInFlight

@@ -138,7 +138,7 @@ func (m *machine) give() {
 		return
 	}
 	ready := slices.DeleteFunc(m.tx.ready, func(q *partitionQueue) bool {
-		q.offered = q.state == queueIdle && q.rows.len() > 0
+		q.offered = q.state == queueIdle && q.rows.len() > 0 && !m.stale(q)
 		return !q.offered
 	})
 	slices.SortStableFunc(ready, func(a, b *partitionQueue) int { return cmp.Compare(a.rows.len(), b.rows.len()) })
@@ -155,8 +155,8 @@ func (m *machine) give() {
 
 // giveOf gives the first rows of a queue, at most so many with about so many bytes.
 func (m *machine) giveOf(q *partitionQueue, rows, bytes int) (n, size int) {
-	run := q.rows.peek()
-	for n < len(run) && n < rows && size < bytes && q.rejected[run[n]] == nil && !q.elsewhere(run[n]) {
+	run, most := q.rows.peek(), m.limits(q.topic)
+	for n < len(run) && n < rows && size < bytes && q.rejected[run[n]] == nil && !q.elsewhere(run[n]) && !most.old(run[n]) {
 		record := recordOf(run[n], q)
 		m.tx.once.Publish(record)
 		n, size = n+1, size+record.Size

@@ -60,10 +60,11 @@ type partitionQueue struct {
 
 type limits struct {
 	rows, bytes int
+	since       uint32 // rows that came before are old
 }
 
 // next takes the next batch out of the queue, or returns nil. It stops before
-// a row that is rejected or belongs elsewhere. A row that is larger than the limit goes alone.
+// a row that is rejected, old, or belongs elsewhere. A row that is larger than the limit goes alone.
 func (q *partitionQueue) next(most limits, as producer, now time.Time) *batch {
 	rows := q.rows.peek()
 	if q.limit > 0 {
@@ -73,7 +74,7 @@ func (q *partitionQueue) next(most limits, as producer, now time.Time) *batch {
 	for n < len(rows) && n < most.rows {
 		r := rows[n]
 		size := recordSize(r)
-		if n > 0 && bytes+size > most.bytes || q.rejected[r] != nil || q.elsewhere(r) {
+		if n > 0 && bytes+size > most.bytes || q.rejected[r] != nil || q.elsewhere(r) || most.old(r) {
 			break
 		}
 		n, bytes, headers = n+1, bytes+size, headers+len(r.Headers)

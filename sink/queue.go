@@ -48,6 +48,26 @@ func (q *queue) takeAll() []*outbox.Row {
 	return rows
 }
 
+// replace puts rows in place of those that are stale, and gives back those for which there is nil.
+func (q *queue) replace(now map[*outbox.Row]*outbox.Row, since uint32) (out []*outbox.Row) {
+	kept := q.rows[:q.head]
+	for _, r := range q.peek() {
+		if r.Stale {
+			if as, is := now[r]; is && as == nil {
+				out = append(out, r)
+				continue
+			} else if is {
+				as.Since = since
+				r = as
+			}
+		}
+		kept = append(kept, r)
+	}
+	clear(q.rows[len(kept):])
+	q.rows = kept
+	return out
+}
+
 // extract takes out the rows that are wanted, keeping order on both sides.
 func (q *queue) extract(wanted func(*outbox.Row) bool) []*outbox.Row {
 	var out []*outbox.Row

@@ -1086,3 +1086,49 @@ func TestTroubleOfAPartition(t *testing.T) {
 		t.Errorf("trouble since %v: %v", s.m.now.Sub(since), err)
 	}
 }
+
+// A row that waits for long is looked at, one of the partition first. What may be in the log is sent as it was.
+func TestRowsThatWaitAreLookedAt(t *testing.T) {
+	s := newStage(t, false)
+	s.m.cfg.heldFor = 5 * time.Second
+	a, _ := s.publish(-1)
+	b := s.sent(s.hear(0, 1, 1))
+	c, _ := s.publish(-1)
+	d, _ := s.publish(-1)
+	s.answer(b, reply{err: errors.New("refused"), unsent: true})
+	b = s.sent(s.later(time.Second))
+	s.answer(b, reply{err: errors.New("refused"), unsent: true})
+	w := s.later(5 * time.Second)
+	if s.outcome(w, outbox.Stale, nil); len(w.send) > 0 || !slices.Equal(w.outcomes[0].Rows, []*outbox.Row{a}) {
+		t.Fatalf("sends %v, asks about %v", w.send, w.outcomes[0].Rows)
+	}
+	if w = s.later(time.Hour); len(w.send)+len(w.outcomes) > 0 {
+		t.Fatal("it does not wait for the answer")
+	}
+	look := func(row, now *outbox.Row) work {
+		s.m.command(outbox.Command{Looked: []outbox.Checked{{Row: row, Now: now}}})
+		return s.later(0)
+	}
+	changed := newRow("t", "k", "changed")
+	b = s.sent(look(a, changed))
+	if !slices.Equal(b.rows, []*outbox.Row{changed}) || b.seq != 0 {
+		t.Fatalf("sends %v, sequence %d", b.rows, b.seq)
+	}
+	s.answer(b, reply{err: errors.New("reset")})
+	if again := s.sent(s.later(time.Hour)); again != b || !slices.Equal(b.rows, []*outbox.Row{changed}) {
+		t.Fatal("a batch was changed whose fate is open")
+	}
+	w = s.answer(b, reply{})
+	if len(w.outcomes) != 2 || w.outcomes[1].Class != outbox.Stale || !slices.Equal(w.outcomes[1].Rows, []*outbox.Row{c, d}) {
+		t.Fatalf("then %+v", w.outcomes)
+	}
+	w = look(c, nil)
+	if s.outcome(w, outbox.Left, nil); len(w.send) > 0 || !slices.Equal(w.outcomes[0].Rows, []*outbox.Row{c}) {
+		t.Fatalf("then %+v", w)
+	}
+	s.m.command(outbox.Command{Withdraw: new(outbox.StreamScope())})
+	s.outcome(s.later(0), outbox.Withdrawn, nil)
+	if w = look(d, newRow("t", "k", "late")); len(w.send)+len(w.outcomes) > 0 {
+		t.Fatalf("of a row that has left: %+v", w)
+	}
+}

@@ -57,6 +57,8 @@ func (w *sim) checkSend(try *simTry) {
 		w.fail("%s is sent to before it is fenced", q)
 	case !b.sent.Equal(w.now):
 		w.fail("%s is sent to at %v", q, b.sent)
+	case !w.plan.once && before == nil && w.m.cfg.heldFor > 0 && w.holdsOld(b):
+		w.fail("%s: rows are sent that have waited for long, and were not looked at", q)
 	}
 	bytes, headers := batchOverhead, 0
 	for _, p := range b.rows {
@@ -82,6 +84,14 @@ func (w *sim) checkSend(try *simTry) {
 	}
 }
 
+// holdsOld says that the batch has rows to be looked at first.
+func (w *sim) holdsOld(b *batch) bool {
+	return slices.ContainsFunc(b.rows, func(p *outbox.Row) bool {
+		r := w.of[p]
+		return p.Stale || w.now.Sub(later(r.since, r.looked)) > w.m.cfg.heldFor+tenth
+	})
+}
+
 // checkSize checks that a new batch is as large as it may be and no larger.
 func (w *sim) checkSize(b *batch) {
 	q, most, bytes := b.queue, w.m.limits(b.queue.topic), b.bytes
@@ -94,7 +104,7 @@ func (w *sim) checkSize(b *batch) {
 	if w.plan.once || q.limit > 0 || len(b.rows) == most.rows || q.rows.len() == 0 {
 		return
 	}
-	if next := q.rows.peek()[0]; q.rejected[next] == nil && !q.elsewhere(next) && b.bytes+recordSize(next) <= most.bytes {
+	if next := q.rows.peek()[0]; q.rejected[next] == nil && !q.elsewhere(next) && !most.old(next) && b.bytes+recordSize(next) <= most.bytes {
 		w.fail("%s: a batch of %d rows only", q, len(b.rows))
 	}
 }

@@ -18,6 +18,7 @@ import (
 type simTable struct {
 	lines      []*simLine
 	of         map[*outbox.Row]*simRow // each publication
+	asks       map[*outbox.Row]bool    // publications that were asked about
 	parked     map[outbox.Scope]bool   // what the machine blocks
 	blocked    []outbox.Scope          // now
 	blockedAt  time.Time               // the last
@@ -50,6 +51,7 @@ type simRow struct {
 	pub    *outbox.Row // what the machine is to tell the outcome of, or nil
 	since  time.Time
 	sent   time.Time
+	looked time.Time // when the stream said what it is, last
 	done   bool
 	failed bool // given up, for its own fault
 	tries  int
@@ -75,7 +77,7 @@ var simTables = []*outbox.Table{
 }
 
 func (w *sim) makeRows() {
-	w.of, w.parked = map[*outbox.Row]*simRow{}, map[outbox.Scope]bool{}
+	w.of, w.asks, w.parked = map[*outbox.Row]*simRow{}, map[*outbox.Row]bool{}, map[outbox.Scope]bool{}
 	flawed, lines := []int{0, 0, 10, 100}[w.IntN(4)], 1+w.IntN(8)
 	others := 0
 	if w.oneIn(3) {
@@ -268,9 +270,47 @@ func (w *sim) withdrawn() {
 
 // ---- what became of rows
 
-var simClasses = map[outbox.Class]string{outbox.Delivered: "delivered", outbox.Refused: "refused", outbox.Withdrawn: "withdrawn"}
+var simClasses = map[outbox.Class]string{outbox.Delivered: "delivered", outbox.Refused: "refused", outbox.Withdrawn: "withdrawn", outbox.Left: "taken out"}
+
+// stale answers what the rows are: most as before or with other content, some not to be sent any more.
+func (w *sim) stale(rows []*outbox.Row) {
+	w.tell("what has become of %s?", ids(rows))
+	for _, p := range rows {
+		r := w.of[p]
+		switch {
+		case r == nil || r.pub != p || !p.Stale:
+			w.fail("row %s is asked about, and is not there", p.ID)
+		case w.now.Sub(later(r.since, r.looked)) < w.m.cfg.heldFor-tenth:
+			w.fail("row %s is asked about after %v", p.ID, w.now.Sub(later(r.since, r.looked)))
+		case w.asks[p]:
+			w.fail("row %s is asked about twice", p.ID)
+		}
+		w.asks[p] = true
+	}
+	w.after(w.lat(), func() {
+		var answers []outbox.Checked
+		for _, p := range rows {
+			r, a := w.of[p], outbox.Checked{Row: p}
+			if !w.oneIn(8) {
+				now := *p
+				now.Stale, now.Value, a.Now = false, slices.Clone(p.Value), &now
+			}
+			if r.pub == p && a.Now != nil { // else it has left
+				r.pub, r.looked = a.Now, w.now
+				w.of[a.Now] = r
+			}
+			answers = append(answers, a)
+		}
+		w.tell("it is told of %s", ids(rows))
+		w.m.command(outbox.Command{Looked: answers})
+	})
+}
 
 func (w *sim) outcome(o *outbox.Outcome) {
+	if o.Class == outbox.Stale {
+		w.stale(o.Rows)
+		return
+	}
 	w.tell("%s by %v (blocked %v, %v): %s", simClasses[o.Class], o.Scope, o.Blocked, o.Err, ids(o.Rows))
 	ofKey := o.Class == outbox.Refused && o.Scope.Kind == outbox.ScopeKey
 	ofTopic := o.Class == outbox.Withdrawn && o.Scope.Kind == outbox.ScopeTopic && o.Err != nil
@@ -295,6 +335,11 @@ func (w *sim) outcome(o *outbox.Outcome) {
 				r.doubt = true
 			}
 			w.gaveBack(r, o)
+		case outbox.Left:
+			w.notThere(r)
+			if r.failed = true; !w.asks[p] {
+				w.fail("row %s is taken out, and nobody wanted that", r.row.ID)
+			}
 		}
 		r.pub, r.sent = nil, time.Time{}
 		w.out--

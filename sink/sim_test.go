@@ -164,6 +164,7 @@ func newSim(seed uint64) *sim {
 		refresh: time.Duration(5+w.IntN(25)) * time.Second, keepAlive: time.Duration(w.IntN(3)) * 20 * time.Second,
 		random:   func(n int) int { return int((seed + uint64(w.now.UnixMilli())) % uint64(n)) }, // not of the order of calls
 		journals: []string{simJournals},
+		heldFor:  []time.Duration{0, 300 * time.Millisecond, 2 * time.Second}[seed%3],
 	}
 	if w.plan.once {
 		w.beginOnce()

@@ -84,6 +84,9 @@ type Config struct {
 	// OutageAfter is how long tries may fail before the cluster counts as
 	// unusable. Default: 1s.
 	OutageAfter time.Duration
+	// HeldFor is how long a row may wait here before it is Stale: the stream is asked what it is now, and has to
+	// answer. 0: rows go out as they came, however long they wait.
+	HeldFor time.Duration
 	// KeepAlive is how often the transactional id is refreshed; brokers forget
 	// it after transactional.id.expiration.ms (7 days). Default: 12h.
 	KeepAlive time.Duration
@@ -230,7 +233,7 @@ func (c *Config) validate() error {
 func (c *Config) machine() machineConfig {
 	return machineConfig{
 		limits:     limits{rows: c.BatchRows, bytes: min(c.BatchBytes, c.RequestBytes)},
-		topicGrace: c.TopicGrace, outageAfter: c.OutageAfter,
+		topicGrace: c.TopicGrace, outageAfter: c.OutageAfter, heldFor: c.HeldFor,
 		refresh: c.MetadataRefresh, keepAlive: c.KeepAlive,
 		random: rand.IntN, transactions: c.Transactions, journals: c.Journals, before: c.Before,
 	}

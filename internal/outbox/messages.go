@@ -17,6 +17,11 @@ const (
 	// Withdrawn: handed back unsent. It is not in the topic, and no outstanding request can
 	// put it there. Scope says why: it is blocked, or was asked to be withdrawn.
 	Withdrawn
+	// Left: taken out unsent, as a Looked said. Another outcome of its key may come later.
+	Left
+	// Stale is a question, not an outcome: these rows have waited in the sink for long, and stay where they are until
+	// a Looked says what they are now.
+	Stale
 )
 
 // Outcome is the sink's final word on rows. Each published row gets exactly
@@ -63,6 +68,9 @@ type Command struct {
 	// Withdraw gives back, as Withdrawn, every row of the scope that was never
 	// sent. It blocks nothing.
 	Withdraw *Scope
+	// Looked answers Stale: each Row goes out as Now, from its place, or not at all where Now is nil. A row that
+	// has left the sink meanwhile counts for nothing.
+	Looked []Checked
 	// List asks which topics there are; the answer is a ClusterState.
 	List bool
 }
@@ -148,7 +156,7 @@ type Checked struct {
 	Row   *Row
 	State CheckState
 	// Now is the row as the look saw it, to be published in place of Row. Of CheckPending, of
-	// tables whose rows are looked at before they are published (Mapping.NeedsLook); else nil.
+	// tables whose rows are looked at before they are published (Mapping.NeedsLook), and of rows that are Stale; else nil.
 	Now *Row
 }
 

@@ -82,6 +82,12 @@ type Row struct {
 
 	// Handle is the row's index in the core's table of rows.
 	Handle uint32
+
+	// ---- below: owned by package sink ----
+
+	// Since is when the sink got the row, in tenths of a second of its own. Stale: it has asked what the row is now.
+	Since uint32
+	Stale bool
 }
 
 // Never is the AvailableAt of a row that is not ours as it was read: its
@@ -129,6 +135,10 @@ func (t *Table) String() string { return t.Schema + "." + t.Name }
 
 // Stateful says whether the table keeps a state that a sweep can select by.
 func (t *Table) Stateful() bool { return t.Mapping.Published != PublishedNone }
+
+// LooksAgain says whether rows of the table that wait for long are looked at before they go out. Nobody can change
+// those that are claimed.
+func (t *Table) LooksAgain() bool { return t.Stateful() && t.Mapping.Claim == ClaimNone }
 
 // Retains says whether rows of the table are ever deleted.
 func (t *Table) Retains() bool {
