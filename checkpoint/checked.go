@@ -1,6 +1,12 @@
 package checkpoint
 
-import "github.com/outbox-cdc/outbox-cdc/internal/outbox"
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
 
 // Checked answers Check, every row of it, read in one snapshot.
 func (c *Core) Checked(answers []outbox.Checked) {
@@ -14,6 +20,7 @@ func (c *Core) Checked(answers []outbox.Checked) {
 			s.asked = nil
 		}
 	}
+	c.headStart.held.asked = nil
 	for _, a := range answers {
 		h := a.Row.Handle
 		switch e := &c.rows.entries[h]; {
@@ -23,6 +30,8 @@ func (c *Core) Checked(answers []outbox.Checked) {
 		case e.state == queued:
 			c.renew(h, &a)
 			c.checked(&c.headStart.of(a.Row.Table).keyQueue, h, a.State)
+		case e.state == inSink:
+			c.looked(h, &a)
 		default:
 			c.checked(&g.keyQueue, h, a.State)
 		}
@@ -41,6 +50,10 @@ func (c *Core) CheckRefused(t *outbox.Table, err error) {
 		if !s.claims() {
 			s.queue, s.asked = append(s.asked, s.queue...), nil
 		}
+	}
+	c.headStart.held.again()
+	if slices.ContainsFunc(c.headStart.held.queue, func(h uint32) bool { return c.awaitsLook(h) && c.rows.entries[h].row.Table == t }) {
+		c.withdraw(c.parks.of(outbox.TableScope(t)))
 	}
 }
 
@@ -91,6 +104,50 @@ func (c *Core) renew(h uint32, a *outbox.Checked) {
 	e.row = a.Latest()
 	e.row.Handle = h
 	c.rows.resized(h)
+}
+
+// looked tells the sink what a row is that waits there. If it is to be published under another key now, it takes its
+// place behind that one's rows.
+func (c *Core) looked(h uint32, a *outbox.Checked) {
+	e := &c.rows.entries[h]
+	was := e.row
+	e.stale = false
+	switch a.State {
+	case outbox.CheckTaken: // its key's later rows wait for it
+		c.withdraw(c.park(outbox.KeyScope(was), outbox.CauseMissed, "another relay has the row", time.Time{}))
+		return
+	case outbox.CheckFailed:
+		if was.Table.Mapping.OnFailed == outbox.OnFailedBlock {
+			c.block(was)
+			c.withdraw(c.parks.of(outbox.KeyScope(was)))
+			return
+		}
+	case outbox.CheckPending, outbox.CheckInvisible:
+		if a.Now == nil {
+			now := *was
+			now.Stale, a.Now = false, &now
+		}
+		c.renew(h, a)
+		if samePlace(was, e.row) {
+			c.answerSink(outbox.Checked{Row: was, Now: e.row})
+			return
+		}
+	}
+	e.found = a.State
+	c.answerSink(outbox.Checked{Row: was})
+}
+
+func (c *Core) answerSink(a outbox.Checked) {
+	if n := len(c.ready.Commands); n > 0 && c.ready.Commands[n-1].Looked != nil {
+		c.ready.Commands[n-1].Looked = append(c.ready.Commands[n-1].Looked, a)
+	} else {
+		c.ready.Commands = append(c.ready.Commands, outbox.Command{Looked: []outbox.Checked{a}})
+	}
+}
+
+// samePlace says that the sink has both in one place.
+func samePlace(a, b *outbox.Row) bool {
+	return b.Err == nil && a.Cluster == b.Cluster && a.Topic == b.Topic && a.Partition == b.Partition && (a.Key == nil) == (b.Key == nil) && bytes.Equal(a.Key, b.Key)
 }
 
 // checked does what the look at a row says.

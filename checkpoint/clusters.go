@@ -14,23 +14,19 @@ func (c *Core) Cluster(s outbox.ClusterState) {
 		delete(c.down, s.Cluster)
 		return
 	}
-	if !c.unusable(s.Cluster) {
-		c.down[s.Cluster] = c.now
-	}
+	c.down[s.Cluster] = true
 }
 
 // parkClusters lets the rows of usable clusters pass those of an unusable one,
 // once its rows use up the memory that the others wait for. Where rows are
-// claimed it does not wait: they would stay locked for as long as the outage lasts. Nor does it
-// wait for long where rows change: what they were when they were looked at becomes old.
+// claimed it does not wait: they would stay locked for as long as the outage lasts.
 func (c *Core) parkClusters() {
 	if len(c.down) == 0 || c.tables.stateless {
 		return
 	}
 	othersWait := len(c.clusters()) > 1 && (c.full() || c.parks.stream() != nil)
 	for _, name := range slices.Sorted(maps.Keys(c.down)) {
-		old := c.headStart.changes() && !c.down[name].Add(heldFor).After(c.now)
-		if (othersWait || c.headStart.claims() || old) && c.parks.of(outbox.ClusterScope(name)) == nil {
+		if (othersWait || c.headStart.claims()) && c.parks.of(outbox.ClusterScope(name)) == nil {
 			p := c.park(outbox.ClusterScope(name), outbox.CauseCluster, "the Kafka cluster is unusable", time.Time{})
 			c.withdraw(p)
 		}

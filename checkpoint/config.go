@@ -43,7 +43,6 @@ const (
 	invisibleWait = 50 * time.Millisecond  // before asking again for a row that is not visible yet
 	takenWait     = 250 * time.Millisecond // before asking again for a row that another relay has
 	lookPause     = 5 * time.Millisecond   // between looks at rows after their head start
-	heldFor       = 5 * time.Second        // that rows which change stay in memory in an outage, as they were looked at
 	askSoon       = 500 * time.Millisecond // until it is asked when a writer's row becomes due
 	sweepPause    = 250 * time.Millisecond // between sweeps of a scope that found nothing to do
 	handbackLimit = 10 * time.Second       // a hand-back that takes longer gives up and is tried again

@@ -63,7 +63,7 @@ func (c *Core) Connect(conn Connected) {
 	c.readParks(conn.Parks)
 	c.Left(conn.Left)
 	for _, name := range conn.Unrecovered {
-		c.down[name] = c.now
+		c.down[name] = true
 		c.park(outbox.ClusterScope(name), outbox.CauseCluster, unrecovered, time.Time{})
 	}
 	c.tables.before, c.tables.passedOver = publishedBefore{conn.Published, conn.PublishedTo}, false
@@ -168,8 +168,9 @@ func (c *Core) Disconnect() {
 	c.writing = nil
 	c.sweeps.page, c.checking = nil, false
 	c.dropSought()
+	c.headStart.held.again()
 	for e := range c.rows.flying() {
-		e.tx = noTx
+		e.tx, e.found = noTx, 0
 	}
 	c.ledger.reset()
 	c.ready.Check, c.ready.Sweep, c.ready.Watch, c.ready.Rewatch = nil, nil, nil, nil

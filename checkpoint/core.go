@@ -37,8 +37,8 @@ type Core struct {
 	watch     watch
 	retries   retries
 	topics    topicSet
-	down      map[string]time.Time // clusters that cannot be used, since when
-	retained  uint64               // bytes of WAL
+	down      map[string]bool // clusters that cannot be used
+	retained  uint64          // bytes of WAL
 	stalls    []*stall
 	pace      pace
 
@@ -57,7 +57,7 @@ func New(cfg Config) *Core {
 		headStart: newHeadStart(cfg.Tables),
 		retries:   retries{refused: map[string]int{}},
 		topics:    topicSet{proven: map[outbox.Scope]bool{}, listed: map[string]map[string]bool{}},
-		down:      map[string]time.Time{},
+		down:      map[string]bool{},
 		mode:      ModeStandby,
 	}
 }
@@ -242,11 +242,6 @@ func (c *Core) NextTick() time.Time {
 	}
 	for _, s := range c.stalls {
 		at(s.next)
-	}
-	if c.headStart.changes() {
-		for _, since := range c.down {
-			at(since.Add(heldFor))
-		}
 	}
 	if c.gate != nil {
 		at(c.gate.retry)

@@ -23,11 +23,6 @@ func TestTimeDoesNotGoBack(t *testing.T) {
 func TestWhenAClusterIsParked(t *testing.T) {
 	t.Parallel()
 	full := func(c *Core) { c.rows.count = c.cfg.MaxRows }
-	changing := func(c *Core, later time.Duration) {
-		c.headStart = newHeadStart([]*outbox.Table{{Mapping: outbox.Mapping{LookFirst: true}}})
-		c.now = c.now.Add(later)
-		c.Cluster(outbox.ClusterState{Cluster: "main", Err: errOurs}) // still
-	}
 	for name, x := range map[string]struct {
 		clusters []string
 		with     func(c *Core)
@@ -41,10 +36,8 @@ func TestWhenAClusterIsParked(t *testing.T) {
 		"rows are claimed": {[]string{"main"}, func(c *Core) {
 			c.headStart = newHeadStart([]*outbox.Table{{Mapping: outbox.Mapping{Claim: outbox.ClaimRowLock}}})
 		}, true},
-		"rows change, for a moment": {[]string{"main"}, func(c *Core) { changing(c, heldFor-1) }, false},
-		"rows change":               {[]string{"main"}, func(c *Core) { changing(c, heldFor) }, true},
-		"it can be used":            {[]string{"main", "other"}, func(c *Core) { full(c); c.Cluster(outbox.ClusterState{Cluster: "main", Usable: true}) }, false},
-		"it is parked already":      {[]string{"main", "other"}, func(c *Core) { full(c); c.park(outbox.ClusterScope("main"), outbox.CauseRowError, "", time.Time{}) }, false},
+		"it can be used":       {[]string{"main", "other"}, func(c *Core) { full(c); c.Cluster(outbox.ClusterState{Cluster: "main", Usable: true}) }, false},
+		"it is parked already": {[]string{"main", "other"}, func(c *Core) { full(c); c.park(outbox.ClusterScope("main"), outbox.CauseRowError, "", time.Time{}) }, false},
 	} {
 		c, table, _ := begun(t, outbox.PublishedStatus)
 		table.Mapping.Cluster = outbox.ClusterMapping{Column: "c", Known: x.clusters}
@@ -423,11 +416,6 @@ func TestNextTickKnowsAllThatWaits(t *testing.T) {
 			h := c.flying(rowOf(table, "1"), queued)
 			c.rows.entries[h].due = soon(c)
 			c.headStart.queues = []*headStartQueue{{table: table, keyQueue: keyQueue{queue: []uint32{h}}}}
-		},
-		"an outage": func(c *Core, table *outbox.Table) {
-			table.Mapping.LookFirst = true
-			c.headStart = newHeadStart([]*outbox.Table{table})
-			c.down["main"] = soon(c).Add(-heldFor)
 		},
 		"a hand-back's retry":    func(c *Core, _ *outbox.Table) { c.hb = &handback{retry: soon(c)} },
 		"a hand-back's deadline": func(c *Core, _ *outbox.Table) { c.hb = &handback{deadline: soon(c)} },

@@ -47,6 +47,8 @@
 //	Outcome, delivered             Marks (MarkSent); without state in the table Confirm goes on
 //	Outcome, refused               Marks (MarkAttempt), Parks, Release
 //	Outcome, withdrawn             Parks, Release
+//	Outcome, stale                 Check, then Looked
+//	Outcome, left                  Publish under another key; Confirm goes on
 //	Cluster                        Parks and Withdraw, once others wait for its rows
 //	Topics                         Sweep of topics that exist now
 //	Marked                         Confirm goes on; Marks once more, Parks
@@ -72,8 +74,8 @@
 //	core         the loop's side: time, Take, reading, stopping
 //	connect      a connection begins and ends
 //	wal          the WAL's transactions and rows
-//	checked      answers of looks and claims
 //	outcome      the sink's answers
+//	checked      answers of looks and claims
 //	marked       answers to marks
 //	once         what exactly-once delivery knows of before
 //	clusters     a cluster that is unusable
@@ -86,6 +88,7 @@
 //	stall        rows of tables without state that wait in memory
 //	publish      a row goes to the sink, or is charged
 //	looks        rows that are looked at before they are published
+//	held         rows that wait in the sink for long
 //	keyqueue     rows that wait, in order per key
 //	unmarked     published rows whose marks are refused
 //	keys         when a key is tried again
@@ -195,7 +198,10 @@
 //   - askSoon: When a row passes and the WAL does not show when it is due, the watch asks
 //     soon.
 //   - claimOutage: Where rows are claimed, an unusable cluster is parked at once.
-//   - oldOutage: Where rows change, a cluster that stays unusable is parked.
+//
+// In the sink for long:
+//   - heldAsSeen: A row that the sink asks about goes out from its place as a look sees it, or not at all.
+//   - heldInTurn: A row that another relay has, or that blocks its key, is not passed by the key's later rows.
 //
 // Marks, confirming, memory, stopping:
 //   - markAfterAck: A row is marked SENT only after it was delivered.

@@ -26,6 +26,7 @@ type headStart struct {
 	claimed    *outbox.Row
 	claimsOpen int // claims with rows that are not marked yet
 	perTable   int // the most of them that may be of one table
+	held       heldRows
 }
 
 // headStartQueue has the rows of one table.
@@ -70,11 +71,6 @@ func (s *headStart) longest() time.Duration {
 
 // claims says that rows are locked while they are published.
 func (s *headStart) claims() bool { return slices.ContainsFunc(s.queues, (*headStartQueue).claims) }
-
-// changes says that rows change while they wait.
-func (s *headStart) changes() bool {
-	return slices.ContainsFunc(s.queues, func(q *headStartQueue) bool { return q.table.Mapping.LookFirst })
-}
 
 // mayClaim says that a connection is left for the queue's rows, of the stream's and of its share.
 func (s *headStart) mayClaim(q *headStartQueue) bool {

@@ -51,6 +51,9 @@ func (c *Core) enqueue(h uint32) {
 // headers of a side table, or what rows have become since, so while as much is published as
 // may be in memory there is none. What waits here does not count: a look is what it waits for.
 func (c *Core) requestLooks() {
+	if !c.checking {
+		c.ready.Check = append(c.ready.Check, c.turnHeld()...)
+	}
 	if c.rows.published >= c.cfg.MaxBytes {
 		return
 	}

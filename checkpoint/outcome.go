@@ -24,6 +24,12 @@ func (c *Core) Outcome(o outbox.Outcome) {
 		c.release(o)
 	case outbox.Withdrawn:
 		c.withdrawn(o)
+	case outbox.Left:
+		for _, r := range o.Rows {
+			c.leftSink(r.Handle)
+		}
+	case outbox.Stale:
+		c.stale(o.Rows)
 	}
 }
 
@@ -67,6 +73,18 @@ func (c *Core) withdrawn(o outbox.Outcome) {
 	for _, r := range o.Rows {
 		c.giveBack(r.Handle)
 	}
+}
+
+// leftSink does what the look said for which the sink took the row out. Where it was on an earlier connection it
+// says nothing any more.
+func (c *Core) leftSink(h uint32) {
+	e := &c.rows.entries[h]
+	if e.found == 0 || e.found == outbox.CheckPending && (c.draining || !c.connected) {
+		c.giveBack(h)
+		return
+	}
+	c.answered(e)
+	c.checked(&keyQueue{}, h, e.found)
 }
 
 func (c *Core) giveBack(h uint32) {

@@ -26,18 +26,20 @@ type entry struct {
 	size  int
 	// tx is the hold on a transaction, or noTx.
 	tx         int64
-	carried    bool      // from an earlier connection
-	hb         *handback // waits for this row
-	awaits     *park     // waits for the sink's answer
-	prev, next uint32    // in flight; next also links free entries
-	reason     string    // of attempt: the error's text
-	uncharged  bool      // of attempt: the error is not to be counted
-	unmarked   bool      // its mark was refused with the table's last
-	once       bool      // delivered exactly once: its unit is noted with its first mark's answer
-	arrival    uint64    // the order of coming into memory
-	page       *sweep    // that brought the row, or nil: the WAL did
-	due        time.Time // of queued: when it may be looked at
-	claim      *claim    // that holds the row's lock, or nil
+	carried    bool              // from an earlier connection
+	hb         *handback         // waits for this row
+	awaits     *park             // waits for the sink's answer
+	prev, next uint32            // in flight; next also links free entries
+	reason     string            // of attempt: the error's text
+	uncharged  bool              // of attempt: the error is not to be counted
+	unmarked   bool              // its mark was refused with the table's last
+	once       bool              // delivered exactly once: its unit is noted with its first mark's answer
+	stale      bool              // of inSink: the sink has asked what the row is now
+	found      outbox.CheckState // of inSink: why it is to leave there unsent, or 0
+	arrival    uint64            // the order of coming into memory
+	page       *sweep            // that brought the row, or nil: the WAL did
+	due        time.Time         // of queued: when it may be looked at
+	claim      *claim            // that holds the row's lock, or nil
 }
 
 // awaitedBy makes the hand-back wait until the row has left memory.
@@ -97,9 +99,12 @@ func (t *rowTable) arrive(h uint32) {
 // resized counts what a look has added to a row.
 func (t *rowTable) resized(h uint32) {
 	e := &t.entries[h]
-	t.bytes -= e.size
+	was := e.size
 	e.size = e.row.Size()
-	t.bytes += e.size
+	t.bytes += e.size - was
+	if e.state >= inSink {
+		t.published += e.size - was
+	}
 }
 
 // fly puts an entry among those in flight.

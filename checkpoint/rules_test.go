@@ -24,7 +24,7 @@ var near = map[string]uint64{
 	"insertAfterSnapshot": 337,
 	"snapshotAfterXID":    1524,
 	"failedReadBack":      378,
-	"epochContinuity":     2850,
+	"epochContinuity":     33572,
 	"onePhase":            147,
 	"uncoveredTold":       126,
 	"drainsTopic":         532,
@@ -79,6 +79,7 @@ var often = map[string][]eventKind{
 	"findsSameRow":         {evReissue},
 	"asSeen":               {evChange},
 	"notDueWaits":          {evChange},
+	"heldAsSeen":           {evChange, evClusterDown},
 }
 
 // about are rules that need a world of their own.

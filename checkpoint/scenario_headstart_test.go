@@ -307,28 +307,43 @@ func TestNothingStaysLockedInAnOutage(t *testing.T) {
 	})
 }
 
-// Kafka cannot be reached for longer than a blip. What was looked at before is looked at once more.
-func TestOutageLeavesNothingOld(t *testing.T) {
-	withRelay(t, lookFirst, func(s *scene) {
-		changed, cancelled := s.row("k", 0), s.row("j", 0)
-		s.rest(evSend)
-		s.kafka.down["main"] = true
-		s.rest()
-		s.inKafka(changed, 0, "in the outage")
-		changed.version, cancelled.status = 1, statusCancelled
-		s.advance(5 * time.Second)
-		s.rest()
-		delete(s.kafka.down, "main")
-		for range 10 {
-			s.rest()
-			s.advance(time.Second)
-		}
-		s.inKafka(changed, 1, "after the outage")
-		s.inKafka(cancelled, 0, "after the outage")
-		if s.bad == nil && changed.first.meta.version != 1 {
-			s.fail("I12", changed, "%v went out in version %d", changed, changed.first.meta.version)
-		}
-	})
+// Kafka cannot be reached for longer than a blip. What waits goes out from its place, as it is then, or not at all.
+func TestHeldRowGoesOutAsItIs(t *testing.T) {
+	for name, first := range map[string]bool{"as inserted": false, "looked at first": true} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(s *scene) {
+				s.plan.tables[0].Mapping.LookFirst = first
+				s.restart()
+				s.rest()
+				changed, cancelled, deleted, later, behind := s.row("k", 0), s.row("k", 0), s.row("k", 0), s.row("k", 0), s.row("k", 0)
+				s.rest(evSend)
+				s.kafka.down["main"] = true
+				s.rest()
+				changed.version, cancelled.status, deleted.deleted, later.available = 1, statusCancelled, true, s.now.Add(time.Minute)
+				s.advance(s.plan.heldFor() + 1)
+				s.rest()
+				delete(s.kafka.down, "main")
+				s.rest()
+				s.inKafka(changed, 1, "after the outage")
+				s.inKafka(behind, 1, "after the outage")
+				for _, r := range []*dbRow{cancelled, deleted, later} {
+					s.inKafka(r, 0, "after the outage")
+				}
+				if s.bad == nil && changed.first.meta.version != 1 {
+					s.fail("I12", changed, "%v went out in version %d", changed, changed.first.meta.version)
+				}
+				if len(s.parks) > 0 {
+					s.fail("parks", nil, "%d scopes are parked", len(s.parks))
+				}
+				s.advance(time.Minute)
+				for range 10 { // the watch
+					s.advance(time.Second)
+					s.rest()
+				}
+				s.inKafka(later, 1, "when it is due")
+			})
+		})
+	}
 }
 
 // A clean stop in the middle of everything: what is queued is left to the next

@@ -853,5 +853,5 @@ func (p *proc) stopped() {
 var (
 	markNames  = [...]string{"", "SENT", "an attempt"}
 	markStates = [...]string{"", "written", "to be retried", "FAILED", "settled already", "not visible", "refused"}
-	classNames = [...]string{"", "delivered", "refused", "withdrawn"}
+	classNames = [...]string{"", "delivered", "refused", "withdrawn", "left", "stale"}
 )

@@ -126,7 +126,7 @@ func (s *sink) listOnce(cl string) {
 
 func (s *sink) waiting(cl string) (queues []*partitionQueue) {
 	for _, l := range s.queues {
-		if l.cluster == cl && l.part != draining && len(l.queue) > 0 {
+		if l.cluster == cl && l.part != draining && !l.waits() {
 			queues = append(queues, l)
 		}
 	}
@@ -141,7 +141,9 @@ func (s *sink) beginTx(cl string, queues []*partitionQueue) {
 		if i > 0 && s.w.chance(40) {
 			continue
 		}
-		s.send(l, 1+s.w.intn(3))
+		if s.send(l, 1+s.w.intn(3)); l.wire == nil {
+			continue
+		}
 		l.wire.tx = tx
 		tx.open = append(tx.open, l.wire)
 		for _, it := range l.wire.items {

@@ -672,7 +672,7 @@ func (w *world) listSink(p *proc) {
 		if w.plan.once {
 			break
 		}
-		if l.part != draining && l.wire == nil && len(l.queue) > 0 && s.epochs[l.cluster] != 0 && !w.kafka.down[l.cluster] {
+		if l.part != draining && l.wire == nil && !l.waits() && s.epochs[l.cluster] != 0 && !w.kafka.down[l.cluster] {
 			w.can(evSend, func() { s.send(l, 1+w.intn(3)) })
 		}
 		if b := l.wire; b != nil && b.done && !w.kafka.down[l.cluster] {

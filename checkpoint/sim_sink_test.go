@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
@@ -48,6 +49,11 @@ type item struct {
 	scope   outbox.Scope
 	err     error
 	blocked bool // with this outcome Scope began to be blocked
+
+	since time.Time // it was published, or looked at
+	asked *dbRow    // what the row was when the sink asked, nil: it did not
+	seen  bool      // it was visible by then
+	over  int       // failovers by then
 }
 
 type batch struct {
@@ -132,8 +138,13 @@ func (s *sink) command() {
 		s.release(*c.Release)
 	case c.Withdraw != nil:
 		s.w.note("%v: sink: withdraw %v", s.p, *c.Withdraw)
-		s.giveBack(*c.Withdraw, nil, func(it *item) bool { return !it.sent && c.Withdraw.Contains(it.row) })
+		behind := s.behindAsked()
+		s.giveBack(*c.Withdraw, nil, func(it *item) bool { return (!it.sent || behind[it]) && c.Withdraw.Contains(it.row) })
 		s.emitAtOnce()
+	case c.Looked != nil:
+		for _, a := range c.Looked {
+			s.looked(a)
+		}
 	case c.List:
 		s.list()
 	default:
@@ -181,7 +192,7 @@ func (s *sink) publish(row *outbox.Row) {
 			s.w.fail("I4", r, "%v is published while it is in the sink", r)
 		}
 	}
-	it := &item{row: row, group: outbox.KeyScope(row)}
+	it := &item{row: row, group: outbox.KeyScope(row), since: s.w.now}
 	l := s.queueFor(row)
 	l.order = append(l.order, it)
 	if why, err := s.blocks(row); why != nil {
@@ -240,9 +251,89 @@ func (s *sink) giveBack(why outbox.Scope, err error, which func(*item) bool) {
 	}
 }
 
+// heldFor is how long a row may wait in the sink before it is looked at.
+func (p *plan) heldFor() time.Duration {
+	return [...]time.Duration{5 * time.Second, time.Second, 0}[p.steps%3]
+}
+
+// waits says that the first row of a queue has to be looked at.
+func (l *partitionQueue) waits() bool { return len(l.queue) == 0 || l.queue[0].asked != nil }
+
+// fresh is how many of the next n rows may be sent as they are. It asks about the others.
+func (s *sink) fresh(l *partitionQueue, n int) int {
+	may, stale := n, []*outbox.Row(nil)
+	for i, it := range l.queue[:n] {
+		if old := s.w.now.Sub(it.since) > s.w.plan.heldFor() && it.row.Table.LooksAgain(); old && it.asked == nil {
+			was := *s.w.row(it.row)
+			it.asked, it.seen, it.over, it.row.Stale = &was, was.tx.visible, s.w.failovers, true
+			stale = append(stale, it.row)
+		}
+		if it.asked != nil {
+			may = min(may, i)
+		}
+	}
+	if len(stale) > 0 {
+		s.w.note("%v: sink: asks what has become of %v", s.p, outboxIDs(stale))
+		s.p.outcomes = append(s.p.outcomes, outbox.Outcome{Rows: stale, Class: outbox.Stale})
+	}
+	return may
+}
+
+// behindAsked are rows that wait to be looked at, and those behind them, which may have been on the wire.
+func (s *sink) behindAsked() map[*item]bool {
+	behind := map[*item]bool{}
+	for _, l := range s.queues {
+		waits := false
+		for _, it := range l.queue {
+			waits = waits || it.asked != nil
+			behind[it] = waits
+		}
+	}
+	return behind
+}
+
+// looked is the answer for one row.
+func (s *sink) looked(a outbox.Checked) {
+	for _, l := range s.queues {
+		i := slices.IndexFunc(l.queue, func(it *item) bool { return it.row == a.Row })
+		if i < 0 {
+			continue
+		}
+		it := l.queue[i]
+		s.w.note("%v: sink: hears of row %s, which goes out: %v", s.p, a.Row.ID, a.Now != nil)
+		if a.Now != nil {
+			s.checkLooked(it, a.Now)
+			it.row, it.since, it.asked = a.Now, s.w.now, nil
+			return
+		}
+		l.queue = slices.Delete(l.queue, i, i+1)
+		if it.class = outbox.Left; s.w.chance(50) {
+			l.order = slices.DeleteFunc(l.order, func(o *item) bool { return o == it })
+			s.outcome(it)
+		}
+		return
+	}
+}
+
+// checkLooked checks I12 of a row that waited: it is as it was when the sink asked, or newer.
+func (s *sink) checkLooked(it *item, now *outbox.Row) {
+	r, was := s.w.row(now), it.asked
+	switch {
+	case now.Handle != it.row.Handle || now.Stale:
+		s.w.fail("contract", r, "%v is answered with another row", r)
+	case !it.seen || r.requeued || r.undone || r.tx.undone || it.over != s.w.failovers:
+	case !was.exists() || was.status != statusPending || was.available.After(s.w.now) && r.available.Equal(was.available):
+		s.w.fail("I12", r, "%v is published after a wait, and was not to be", r)
+	case s.w.meta(now).version < was.version:
+		s.w.fail("I12", r, "%v is published after a wait in version %d, and had %d", r, s.w.meta(now).version, was.version)
+	}
+}
+
 // send puts the next batch of a queue on the wire.
 func (s *sink) send(l *partitionQueue, n int) {
-	n = min(n, len(l.queue))
+	if n = s.fresh(l, min(n, len(l.queue))); n == 0 {
+		return
+	}
 	b := &batch{queue: l, items: append([]*item(nil), l.queue[:n]...)}
 	l.queue = append([]*item(nil), l.queue[n:]...)
 	for _, it := range b.items {

@@ -944,7 +944,7 @@ func (w *world) check(p *proc, rows []*outbox.Row) []outbox.Checked {
 		switch {
 		case r.exists() && r.taken:
 			answers[i].State = outbox.CheckTaken
-		case r.exists() && r.status == statusPending && !r.foreign && row.Handle != 0 && r.table.Mapping.NeedsLook():
+		case r.exists() && r.status == statusPending && !r.foreign && row.Handle != 0 && (r.table.Mapping.NeedsLook() || row.Stale):
 			w.lookAt(&answers[i], r)
 		case r.exists() && r.status == statusPending && !r.foreign:
 			answers[i].State = outbox.CheckPending
@@ -971,7 +971,7 @@ func (w *world) lookAt(a *outbox.Checked, r *dbRow) {
 	m.version, m.looked = r.version, true
 	w.metas = append(w.metas, m)
 	now := *a.Row
-	now.Timestamp, now.Handle = int64(len(w.metas)-1), 0
+	now.Timestamp, now.Handle, now.Stale = int64(len(w.metas)-1), 0, false
 	a.State, a.Now = outbox.CheckPending, &now
 }
 

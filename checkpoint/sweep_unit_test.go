@@ -115,13 +115,13 @@ func TestWhatBlocksASweep(t *testing.T) {
 		blocks bool
 	}{
 		"a cluster":                    {outbox.ClusterScope("main"), func(*Core, *park) {}, false},
-		"a cluster that is down":       {outbox.ClusterScope("main"), func(c *Core, _ *park) { c.down["main"] = c.now }, true},
-		"another cluster is down":      {outbox.ClusterScope("main"), func(c *Core, _ *park) { c.down["other"] = c.now }, false},
+		"a cluster that is down":       {outbox.ClusterScope("main"), func(c *Core, _ *park) { c.down["main"] = true }, true},
+		"another cluster is down":      {outbox.ClusterScope("main"), func(c *Core, _ *park) { c.down["other"] = true }, false},
 		"a topic":                      {topicScope("x"), func(*Core, *park) {}, true},
 		"a topic that is listed":       {topicScope("x"), func(_ *Core, p *park) { p.listed = true }, false},
 		"a topic with nothing left":    {topicScope("x"), func(_ *Core, p *park) { p.ready = true }, false},
-		"a listed topic, cluster down": {topicScope("x"), func(c *Core, p *park) { p.listed = true; c.down["main"] = c.now }, true},
-		"the stream":                   {outbox.StreamScope(), func(c *Core, _ *park) { c.down["main"] = c.now }, false},
+		"a listed topic, cluster down": {topicScope("x"), func(c *Core, p *park) { p.listed = true; c.down["main"] = true }, true},
+		"the stream":                   {outbox.StreamScope(), func(c *Core, _ *park) { c.down["main"] = true }, false},
 		"kept":                         {outbox.StreamScope(), func(_ *Core, p *park) { p.phase = keeping }, true},
 		"being removed":                {outbox.StreamScope(), func(_ *Core, p *park) { p.phase = absorbed }, true},
 		"the operator's":               {outbox.StreamScope(), func(_ *Core, p *park) { p.Cause = outbox.CauseBlocked }, true},
@@ -263,9 +263,9 @@ func TestHandbackCandidates(t *testing.T) {
 			p.ready, p.durable = true, true
 			c.parkedTable(table, outbox.CauseKeys).ready = true
 		}, []string{"table"}},
-		"a cluster is down": {func(c *Core, _ *outbox.Table, _, _ *park) { c.down["main"] = c.now }, nil},
+		"a cluster is down": {func(c *Core, _ *outbox.Table, _, _ *park) { c.down["main"] = true }, nil},
 		"a cluster is down, and parked": {func(c *Core, _ *outbox.Table, _, _ *park) {
-			c.down["main"] = c.now
+			c.down["main"] = true
 			c.park(outbox.ClusterScope("main"), outbox.CauseCluster, "", time.Time{})
 		}, all},
 		"their table is not read": {func(c *Core, table *outbox.Table, _, _ *park) {
@@ -462,7 +462,7 @@ func TestWhatASweepAsksFor(t *testing.T) {
 			return []*park{c.keyed(rowOf(a, "1"))}
 		}, []string{"a: 1 -"}},
 		"a cluster is down": {func(c *Core, a, _ *outbox.Table) []*park {
-			c.down["main"] = c.now
+			c.down["main"] = true
 			return []*park{c.parkedTable(a, outbox.CauseKeys)}
 		}, []string{"a: public.a - main"}},
 		"a key, another waits": {func(c *Core, a, _ *outbox.Table) []*park {
@@ -474,12 +474,12 @@ func TestWhatASweepAsksFor(t *testing.T) {
 			return []*park{c.keyed(rowOf(a, "1"))}
 		}, []string{"a: 1 - x"}},
 		"so, and it is parked": {func(c *Core, a, _ *outbox.Table) []*park {
-			c.down["main"] = c.now
+			c.down["main"] = true
 			c.park(outbox.ClusterScope("main"), outbox.CauseCluster, "", time.Time{})
 			return []*park{c.parkedTable(a, outbox.CauseKeys)}
 		}, []string{"a: public.a - main"}},
 		"a hand-back, a cluster is down": {func(c *Core, a, _ *outbox.Table) []*park {
-			c.down["main"] = c.now
+			c.down["main"] = true
 			p := c.parkedTable(a, outbox.CauseKeys)
 			p.phase = keeping
 			return []*park{p}

@@ -27,8 +27,7 @@ func newTableSet(tables []*outbox.Table) tableSet {
 func (s *tableSet) carried(table string) bool { return !s.broken[table] && !s.lacking[table] }
 
 func (c *Core) unusable(cluster string) bool {
-	_, down := c.down[cluster]
-	return down
+	return c.down[cluster]
 }
 
 // clusters are the Kafka clusters that rows of the stream can go to.

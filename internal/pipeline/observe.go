@@ -49,6 +49,10 @@ func (o observer) Transacted(aborted string, _ int, took time.Duration) {
 }
 
 func (d *driver) outcome(o outbox.Outcome) {
+	if o.Class == outbox.Left || o.Class == outbox.Stale { // neither sent nor refused
+		d.core.Outcome(o)
+		return
+	}
 	if o.Class == outbox.Delivered && failpoint.Here(failpoint.AfterAck) != nil {
 		d.wal.kill()
 	}

@@ -154,6 +154,9 @@ func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead sta
 	return d, err
 }
 
+// heldFor is how long a row may wait for Kafka and go out as it was read.
+const heldFor = 5 * time.Second
+
 // newSinks makes one for each Kafka cluster.
 func (s *Stream) newSinks(d *driver, before map[string]*outbox.Fences) (map[string]*sink.Sink, error) {
 	sinks := map[string]*sink.Sink{}
@@ -161,7 +164,7 @@ func (s *Stream) newSinks(d *driver, before map[string]*outbox.Fences) (map[stri
 		return sinks, nil
 	}
 	for name, sc := range s.cfg.Sinks {
-		sc.Observer, sc.Transactions, sc.Before = observer{s.telling, name}, d.once.transactions(name), before[name]
+		sc.Observer, sc.Transactions, sc.Before, sc.HeldFor = observer{s.telling, name}, d.once.transactions(name), before[name], heldFor
 		if len(s.locks) > 0 {
 			sc.Until = s.locks.until
 		}

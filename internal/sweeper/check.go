@@ -3,6 +3,7 @@ package sweeper
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -25,6 +26,7 @@ func (s *Sweeper) Check(ctx context.Context, rows []*outbox.Row) ([]outbox.Check
 func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row, bare bool) ([]outbox.Checked, error) {
 	answers := make([]outbox.Checked, len(rows))
 	places := make(map[*outbox.Table][]int) // a table's rows among all
+	contents := make(map[*outbox.Table]*tablesql.Contents)
 	var looks []*tablesql.Look
 	for i, row := range rows {
 		answers[i] = outbox.Checked{Row: row, State: outbox.CheckPending}
@@ -36,16 +38,17 @@ func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row,
 			if err != nil {
 				return nil, err
 			}
-			l := &tablesql.Look{Relation: p.relation, Bare: bare}
-			if row.Table.Mapping.NeedsLook() {
-				l.Contents = p.contents
-			}
-			looks = append(looks, l)
+			looks = append(looks, &tablesql.Look{Relation: p.relation, Bare: bare})
+			contents[row.Table] = p.contents
 		}
 		places[row.Table] = append(places[row.Table], i)
 	}
 	for _, l := range looks {
-		at := places[l.Relation.Table]
+		table := l.Relation.Table
+		at := places[table]
+		if table.Mapping.NeedsLook() || slices.ContainsFunc(at, func(i int) bool { return rows[i].Stale }) {
+			l.Contents = contents[table]
+		}
 		l.N, l.Row = len(at), func(i int) *outbox.Row { return rows[at[i]] }
 	}
 	snapshot, err := s.look(ctx, conn, looks)

@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -288,6 +289,44 @@ func TestRowsThatChangeGoOutAsTheyAre(t *testing.T) {
 }
 
 func literal(text string) string { return "'" + text + "'" }
+
+// What waits while Kafka is away goes out as it is when Kafka is back, in its order, or not at all, without look_first, too.
+func TestWhatWaitedInAnOutageGoesOutAsItIs(t *testing.T) {
+	t.Parallel() // it mostly waits
+	k := harness.PrivateKafka(t, harness.KafkaOptions{})
+	w := newWorld(t, surroundings{kafka: k})
+	w.db.Exec(t, `ALTER TABLE outbox DROP CONSTRAINT outbox_status_check`)
+	p := w.run().streaming()
+	insert := func(key string, payloads ...string) {
+		for _, payload := range payloads {
+			w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) VALUES ($1, $2, $3)`, w.topic, key, payload)
+		}
+	}
+	insert("k", "before")
+	w.settled(30 * time.Second)
+	k.Nodes[0].Stop()
+	insert("k", "first") // it may be on its way, so it is sent as it was
+	p.Await(60*time.Second, "the Kafka cluster cannot be used")
+	insert("k", "plain", "update", "cancel", "delete", "rename", "last")
+	waitUntil(t, time.Now().Add(6*time.Second)) // shorter outages are none
+	w.db.Exec(t, `UPDATE outbox SET payload = 'updated' WHERE payload = 'update'`)
+	w.db.Exec(t, `UPDATE outbox SET status = 'CANCELLED' WHERE payload = 'cancel'`)
+	w.db.Exec(t, `DELETE FROM outbox WHERE payload = 'delete'`)
+	w.db.Exec(t, `UPDATE outbox SET key = 'j', payload = 'renamed' WHERE payload = 'rename'`)
+	k.Nodes[0].Start(t)
+	w.settled(60 * time.Second)
+	p.stop()
+	got := map[string][]string{}
+	for _, r := range k.Records(t, w.topic) {
+		got[string(r.Key)] = append(got[string(r.Key)], string(r.Value))
+	}
+	if want := map[string][]string{"k": {"before", "first", "plain", "updated", "last"}, "j": {"renamed"}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("published %v, want %v", got, want)
+	}
+	if n := p.logged("parked: left to the sweeper", `"scope":"cluster`) + p.logged("parked: left to the sweeper", `"scope":"key`); n > 0 {
+		t.Errorf("something was parked %d times", n)
+	}
+}
 
 // Without look_first a changed row goes out as it was inserted, and a warning says so. The
 // table is locked against marks, not reads, when the row becomes visible.

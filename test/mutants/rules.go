@@ -152,9 +152,15 @@ var rules = []rule{
 		name: "claimOutage", scenario: "TestNothingStaysLockedInAnOutage", without: []removal{{"Core.parkClusters", " || c.headStart.claims()", ""}},
 		unseen: "locks are held through the outage, which no invariant forbids",
 	},
+
+	// In the sink for long.
+	{name: "heldAsSeen", scenario: "TestHeldRowGoesOutAsItIs", without: []removal{{"Core.looked", "switch a.State {", "a.Now, a.State = nil, outbox.CheckPending; switch a.State {"}}},
 	{
-		name: "oldOutage", scenario: "TestOutageLeavesNothingOld", without: []removal{{"Core.parkClusters", " || old", ""}, {"Core.parkClusters", "old := ", "_ = "}},
-		unseen: "how old a look may be when its row is published is no invariant",
+		name: "heldInTurn", scenario: "TestHeldRowThatItsKeyWaitsFor", without: []removal{
+			{"Core.looked", "case outbox.CheckTaken:", "case 99:"},
+			{"Core.looked", "c.block(was)\n\t\t\tc.withdraw(c.parks.of(outbox.KeyScope(was)))\n\t\t\treturn", ""},
+		},
+		unseen: "another relay, or a person, has to take a row just then",
 	},
 
 	// Marks, confirming, memory, stopping.

@@ -1,0 +1,122 @@
+package checkpoint
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
+
+// heldRow is a row that the sink asks about, and is looked at.
+func heldRow(t *testing.T) (*Core, *outbox.Row) {
+	t.Helper()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	r := rowOf(table, "1")
+	c.Begin(outbox.Transaction{Commit: r.Commit, End: r.Commit + 1})
+	c.Rows([]*outbox.Row{r})
+	c.Commit(r.Commit + 1)
+	c.Take()
+	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{r}, Class: outbox.Stale})
+	if w := c.Take(); !slices.Equal(w.Check, []*outbox.Row{r}) {
+		t.Fatalf("looks at %v", w.Check)
+	}
+	return c, r
+}
+
+// answers are what the sink hears of the row.
+func answers(r Ready) (a []outbox.Checked) {
+	for _, cmd := range r.Commands {
+		a = append(a, cmd.Looked...)
+	}
+	return a
+}
+
+// A held row whose key is another one by now leaves its place, and goes behind that key's rows.
+func TestHeldRowUnderAnotherKey(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*outbox.Row){
+		"key":       func(r *outbox.Row) { r.Key = []byte("other") },
+		"no key":    func(r *outbox.Row) { r.Key = nil },
+		"topic":     func(r *outbox.Row) { r.Topic = "other" },
+		"cluster":   func(r *outbox.Row) { r.Cluster = "other" },
+		"partition": func(r *outbox.Row) { r.Partition = 3 },
+	} {
+		c, r := heldRow(t)
+		now := *r
+		now.Handle, now.Stale = 0, false
+		change(&now)
+		c.Checked([]outbox.Checked{{Row: r, State: outbox.CheckPending, Now: &now}})
+		if a := answers(c.Take()); len(a) != 1 || a[0].Row != r || a[0].Now != nil {
+			t.Errorf("%s: the sink hears %v", name, a)
+		}
+		c.Outcome(outbox.Outcome{Rows: []*outbox.Row{r}, Class: outbox.Left})
+		if w := c.Take(); len(w.Commands) != 1 || !slices.Equal(w.Commands[0].Publish, []*outbox.Row{&now}) {
+			t.Errorf("%s: then %+v", name, w.Commands)
+		}
+	}
+}
+
+// What a look brings counts against the memory.
+func TestHeldRowGrows(t *testing.T) {
+	t.Parallel()
+	c, r := heldRow(t)
+	now := *r
+	now.Stale, now.Value = false, make([]byte, 1000)
+	c.Checked([]outbox.Checked{{Row: r, State: outbox.CheckPending, Now: &now}})
+	if a := answers(c.Take()); len(a) != 1 || a[0].Now != &now {
+		t.Errorf("the sink hears %v", a)
+	}
+	if err := c.inconsistency(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Another relay has it, or it is FAILED and blocks its key: the key's later rows do not pass it.
+func TestHeldRowThatItsKeyWaitsFor(t *testing.T) {
+	t.Parallel()
+	for state, cause := range map[outbox.CheckState]outbox.Cause{outbox.CheckTaken: outbox.CauseMissed, outbox.CheckFailed: outbox.CauseBlocked} {
+		c, r := heldRow(t)
+		r.Table.Mapping.OnFailed = outbox.OnFailedBlock
+		c.Checked([]outbox.Checked{{Row: r, State: state}})
+		w := c.Take()
+		if p := c.parks.of(outbox.KeyScope(r)); p == nil || p.Cause != cause {
+			t.Errorf("%d: parked: %+v", state, p)
+		}
+		if len(w.Commands) != 1 || w.Commands[0].Withdraw == nil || *w.Commands[0].Withdraw != outbox.KeyScope(r) {
+			t.Errorf("%d: the sink is told %+v", state, w.Commands)
+		}
+	}
+}
+
+// What was asked on a connection that ended is asked on the next one. What a look said then counts no more.
+func TestHeldRowIsLookedAtOnTheNextConnection(t *testing.T) {
+	t.Parallel()
+	c, r := heldRow(t)
+	c.Disconnect()
+	c.Connect(Connected{Streaming: true})
+	if w := c.Take(); !slices.Equal(w.Check, []*outbox.Row{r}) {
+		t.Fatalf("looks at %v", w.Check)
+	}
+	c.Checked([]outbox.Checked{{Row: r, State: outbox.CheckSettled}})
+	c.Take()
+	c.Disconnect()
+	c.Connect(Connected{Streaming: true})
+	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{r}, Class: outbox.Left})
+	if p := c.parks.of(outbox.KeyScope(r)); p == nil || c.rows.count > 0 {
+		t.Errorf("parked %v, %d rows in memory", p != nil, c.rows.count)
+	}
+}
+
+// A clean stop waits for no look.
+func TestHeldRowInACleanStop(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	r := rowOf(table, "1")
+	h := c.flying(r, inSink)
+	c.Drain()
+	c.Take()
+	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{c.rows.entries[h].row}, Class: outbox.Stale})
+	if w := c.Take(); len(w.Check) > 0 || len(w.Commands) != 1 || w.Commands[0].Withdraw == nil {
+		t.Errorf("looks at %v, tells %+v", w.Check, w.Commands)
+	}
+}
