@@ -47,3 +47,6 @@ CREATE TABLE IF NOT EXISTS outbox (
 -- Until vacuum the sweep steps over the entries of rows just marked, once. The time
 -- comes first so that rows which wait for theirs, however many, are not read.
 CREATE INDEX IF NOT EXISTS outbox_due ON outbox (available_after, id) WHERE status = 'PENDING';
+
+-- What status, the page and outbox-cdc failed read, and a start where on_failed is block. Only failed rows are in it.
+CREATE INDEX IF NOT EXISTS outbox_failed ON outbox (id) WHERE status = 'FAILED';

@@ -185,6 +185,7 @@ func WithPublished(major int, statement string) string {
 func NativeTable(schema, table string) string {
 	named := strings.NewReplacer(
 		"EXISTS outbox_due ", "EXISTS "+Identifier(table+"_due")+" ",
+		"EXISTS outbox_failed ", "EXISTS "+Identifier(table+"_failed")+" ",
 		"EXISTS outbox (", "EXISTS "+Identifier(schema, table)+" (",
 		"ON outbox (", "ON "+Identifier(schema, table)+" (",
 	)

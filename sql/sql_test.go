@@ -47,6 +47,7 @@ func TestNativeTableIsNamed(t *testing.T) {
 	for _, want := range []string{
 		`CREATE TABLE IF NOT EXISTS "sales"."my ""box""" (`,
 		`CREATE INDEX IF NOT EXISTS "my ""box""_due" ON "sales"."my ""box""" (available_after, id)`,
+		`CREATE INDEX IF NOT EXISTS "my ""box""_failed" ON "sales"."my ""box""" (id)`,
 	} {
 		if !strings.Contains(ddl, want) {
 			t.Errorf("no %s in:\n%s", want, ddl)

@@ -173,7 +173,7 @@ func TestStatusInWords(t *testing.T) {
 			Name: "outbox_cdc_orders", Exists: true, Active: true, WALStatus: "extended", Retained: 6 << 30, Budget: 8 << 30, Safe: &safe,
 			Lag: 5 << 20, LagSeconds: &lag, Growth: &growth, GrowthOver: 300, Loss: &status.Loss{Seconds: 2147.5, By: status.LossByBudget},
 		},
-		Tables: []status.Table{{Name: "public.outbox", Pending: &pending, PendingCapped: true, Oldest: 4000, Failed: &failed}, {Name: "public.other"}},
+		Tables: []status.Table{{Name: "public.outbox", Pending: &pending, PendingCapped: true, Oldest: 4000, Failed: &failed}, {Name: "public.other"}, {Name: "public.large", Pending: new(int64), FailedUnknown: true}},
 		Kafka:  []status.Cluster{{Name: "main", Error: "connection refused"}},
 		Flow:   &status.Flow{InFlight: 20000},
 		Parks:  status.Parks{Total: 3, Top: []status.ParkGroup{{Kind: "key", Cause: "row_error", Reason: "too large", Count: 3, Since: time.Unix(0, 0), Example: `key "a" of topic t in table public.outbox`}}},

@@ -119,9 +119,12 @@ func (b *backlog) countFailed(ctx context.Context, t *outbox.Table) (next time.D
 		next = min(failedShare*time.Since(began), failedEvery)
 		b.metrics.Failed(t, f.Rows, f.Resend)
 		if f.Kept {
-			b.tracker.counted(t, func(s *status.Table) { s.Failed, s.FailedCapped, s.FailedAt = &f.Rows, f.Capped, time.Now().UTC() })
+			b.tracker.counted(t, func(s *status.Table) {
+				s.Failed, s.FailedCapped, s.FailedAt, s.FailedUnknown = &f.Rows, f.Capped, time.Now().UTC(), false
+			})
 		}
 	case postgres.HasCode(err, pgerrcode.QueryCanceled):
+		b.tracker.counted(t, func(s *status.Table) { s.FailedUnknown = true })
 		b.log.Debug().Stringer("table", t).Dur("next_in", failedRarely).
 			Msg("counting failed rows takes too long: no index serves it")
 		return failedRarely

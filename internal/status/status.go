@@ -188,8 +188,11 @@ type Table struct {
 	PendingCapped bool `json:"pending_capped,omitempty"`
 	// Oldest is the age of the oldest pending row; 0: there is none, or no creation time is mapped.
 	Oldest float64 `json:"pending_oldest_seconds"`
-	// Failed rows. Missing: not counted yet, too many to count, or the table has no failed state.
+	// Failed rows. Missing: not counted yet, `failed_unknown`, or the table has no failed state.
 	Failed *int64 `json:"failed_rows,omitempty"`
+	// FailedUnknown is true where no index finds failed rows and the table is too large to read: they were not counted,
+	// or only at the time told.
+	FailedUnknown bool `json:"failed_unknown,omitempty"`
 	// FailedCapped is true where there are more than `failed_rows`.
 	FailedCapped bool `json:"failed_capped,omitempty"`
 	// CountedAt is when the pending rows were counted.

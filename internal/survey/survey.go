@@ -22,6 +22,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
@@ -207,7 +208,7 @@ func Leader(ctx context.Context, q postgres.DB, stream, slot string) (*status.Le
 // Tables counts each table's pending and failed rows.
 func Tables(ctx context.Context, cfg Config) []status.Table {
 	list := make([]status.Table, len(cfg.Tables))
-	sw, err := sweeper.New(sweeper.Config{Pool: cfg.Pool, Tables: cfg.Tables, StatementTimeout: countTimeout, FailedTimeout: countTimeout})
+	sw, err := sweeper.New(sweeper.Config{Pool: cfg.Pool, Tables: cfg.Tables, StatementTimeout: countTimeout})
 	for i, t := range cfg.Tables {
 		list[i].Name = t.String()
 		if err != nil {
@@ -233,8 +234,17 @@ func count(ctx context.Context, sw *sweeper.Sweeper, t *outbox.Table, to *status
 	}
 	to.Pending, to.PendingCapped, to.Oldest, to.CountedAt = &p.Rows, p.Capped, p.Oldest.Seconds(), time.Now().UTC()
 	f, err := sw.CountFailed(ctx, t)
-	if err == nil && f.Kept {
+	return failed(f, err, to)
+}
+
+// failed notes the count of failed rows. That it takes too long is no trouble of the table's.
+func failed(f tablesql.FailedCount, err error, to *status.Table) error {
+	switch {
+	case err == nil && f.Kept:
 		to.Failed, to.FailedCapped, to.FailedAt = &f.Rows, f.Capped, time.Now().UTC()
+	case postgres.HasCode(err, pgerrcode.QueryCanceled):
+		to.FailedUnknown = true
+		return nil
 	}
 	return err
 }

@@ -1,10 +1,16 @@
 package survey
 
 import (
+	"errors"
+	"fmt"
 	"testing"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
@@ -39,5 +45,21 @@ func TestSlotOf(t *testing.T) {
 	}
 	if s := SlotOf("slot", replication.Retained{Insert: 500, Status: "extended", Safe: 7}, 0, false); *s.Safe != 7 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A table that is too large to read for its FAILED rows has its pending rows told all the same.
+func TestFailedRowsThatNoIndexFinds(t *testing.T) {
+	var table status.Table
+	tooLong := fmt.Errorf("counting the failed rows: %w", &pgconn.PgError{Code: pgerrcode.QueryCanceled})
+	if err := failed(tablesql.FailedCount{}, tooLong, &table); err != nil || !table.FailedUnknown || table.Failed != nil {
+		t.Errorf("%v, %+v", err, table)
+	}
+	table = status.Table{}
+	if err := failed(tablesql.FailedCount{Kept: true, Rows: 3}, nil, &table); err != nil || table.FailedUnknown || *table.Failed != 3 {
+		t.Errorf("%v, %+v", err, table)
+	}
+	if err := failed(tablesql.FailedCount{}, errors.New("no such table"), &table); err == nil {
+		t.Error("another error is not told")
 	}
 }

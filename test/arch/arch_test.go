@@ -50,7 +50,7 @@ var arrows = map[string][]string{
 	"internal/status":     {"internal/outbox"},
 	"internal/slots":      {"internal/outbox", "internal/postgres", "sql"},
 	"internal/operator":   {"internal/wait", "internal/outbox", "internal/postgres", "internal/mapping", "sql", "internal/tablesql"},
-	"internal/survey":     {"internal/wait", "internal/outbox", "internal/postgres", "internal/statestore", "replication", "sql", "internal/status", "internal/sweeper"},
+	"internal/survey":     {"internal/outbox", "internal/postgres", "internal/statestore", "replication", "sql", "internal/status", "internal/sweeper", "internal/tablesql"},
 	"internal/admin":      {"internal/outbox", "internal/metrics", "internal/status", "internal/transport"},
 	"internal/admin/page": {"internal/outbox", "internal/operator", "internal/slots", "internal/tablesql", "internal/status"},
 	"internal/metrics":    {"internal/outbox", "internal/status"},
