@@ -174,9 +174,9 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "another site asked for this: open it by a link or its address", http.StatusForbidden)
 		return
 	}
-	held := &place{of: p.asking}
+	held := &turn{of: p.asking}
 	defer held.leave()
-	p.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), placeKey{}, held)))
+	p.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), turnKey{}, held)))
 }
 
 // embedded says whether the browser asks for another site's sake: anything but
@@ -208,35 +208,35 @@ func (p *Page) streamNamed(name string) *Stream {
 // errBusy: too many ask at once.
 var errBusy = &asked{http.StatusServiceUnavailable, "too many requests ask the database at once: try again in a moment"}
 
-// place is a request's among those that ask a database at once. It is kept until the answer is written:
+// turn is a request's among those that ask a database at once. It is kept until the answer is written:
 // what was read is in memory until then, and who asked may take it slowly.
-type place struct {
+type turn struct {
 	of   chan struct{}
 	have bool
 }
 
-type placeKey struct{}
+type turnKey struct{}
 
-func (p *place) take() bool {
-	if !p.have {
+func (t *turn) take() bool {
+	if !t.have {
 		select {
-		case p.of <- struct{}{}:
-			p.have = true
+		case t.of <- struct{}{}:
+			t.have = true
 		default:
 		}
 	}
-	return p.have
+	return t.have
 }
 
-func (p *place) leave() {
-	if p.have {
-		<-p.of
+func (t *turn) leave() {
+	if t.have {
+		<-t.of
 	}
 }
 
-// bounded gives a request that asks a database its place and its time.
+// bounded gives a request that asks a database its turn and its time.
 func (p *Page) bounded(r *http.Request, within time.Duration) (context.Context, context.CancelFunc, error) {
-	if held, ok := r.Context().Value(placeKey{}).(*place); !ok || !held.take() {
+	if held, ok := r.Context().Value(turnKey{}).(*turn); !ok || !held.take() {
 		return nil, nil, errBusy
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), within)

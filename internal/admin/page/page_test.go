@@ -489,9 +489,9 @@ func (s slow) Write(b []byte) (int, error) {
 	return s.ResponseRecorder.Write(b)
 }
 
-// What was read of a database is in memory until the answer is taken, so a request keeps its place among those that ask at once
+// What was read of a database is in memory until the answer is taken, so a request keeps its turn
 // until then.
-func TestAPlaceIsKeptUntilTheAnswerIsTaken(t *testing.T) {
+func TestATurnLastsUntilTheAnswerIsTaken(t *testing.T) {
 	cfg := config()
 	cfg.Slots = slotsOf(nil, nil)
 	p := page(t, cfg)
