@@ -38,6 +38,7 @@ func TestMarksThatDoNotEnd(t *testing.T) {
 	}
 	w.stream["backoff"] = fields{"min": "1s", "max": "5s"}
 	p := w.run()
+	p.Await(time.Minute, `"mode":"stream"`) // a sweep waits for what it has read
 	keys := []string{"sleeps", "waits", "stays", "ends", "fakes"}
 	for _, key := range keys {
 		w.insertRows("good", 40)
