@@ -1132,3 +1132,26 @@ func TestRowsThatWaitAreLookedAt(t *testing.T) {
 		t.Fatalf("of a row that has left: %+v", w)
 	}
 }
+
+// A row behind one that waits for its look goes out when that one is withdrawn.
+func TestRowBehindOneThatIsWithdrawn(t *testing.T) {
+	s := newStage(t, false)
+	s.m.cfg.heldFor = 5 * time.Second
+	a, _ := s.publish(-1)
+	s.later(10 * time.Second)
+	w := s.hear(0, 1, 1)
+	if s.outcome(w, outbox.Stale, nil); len(w.send) > 0 {
+		t.Fatalf("sends %v", w.send)
+	}
+	b := newRow("t", "another", "v")
+	s.m.command(outbox.Command{Publish: []*outbox.Row{b}})
+	if w = s.later(0); len(w.send)+len(w.outcomes) > 0 {
+		t.Fatalf("it is passed: %+v", w)
+	}
+	s.m.command(outbox.Command{Withdraw: new(outbox.KeyScope(a))})
+	w = s.later(0)
+	s.outcome(w, outbox.Withdrawn, nil)
+	if sent := s.sent(w); !slices.Equal(sent.rows, []*outbox.Row{b}) {
+		t.Errorf("then %v", sent.rows)
+	}
+}
