@@ -114,7 +114,7 @@ func (c *Core) looked(h uint32, a *outbox.Checked) {
 	e.stale = false
 	switch a.State {
 	case outbox.CheckTaken: // its key's later rows wait for it
-		c.withdraw(c.park(outbox.KeyScope(was), outbox.CauseMissed, "another relay has the row", time.Time{}))
+		c.withdraw(c.park(outbox.KeyScope(was), outbox.CauseMissed, "another relay has the row, or it was too long to be read with others", time.Time{}))
 		return
 	case outbox.CheckFailed:
 		if was.Table.Mapping.OnFailed == outbox.OnFailedBlock {

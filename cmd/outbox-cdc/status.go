@@ -330,7 +330,7 @@ func tableText(t *status.Table, now time.Time) string {
 	if t.Failed != nil {
 		text += "; " + capped(*t.Failed, t.FailedCapped) + " failed" + age(t.FailedAt, now)
 	}
-	if t.FailedUnknown {
+	if t.FailedUnknown && t.Failed == nil {
 		text += "; failed not counted: no index finds them"
 	}
 	return text

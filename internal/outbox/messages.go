@@ -147,7 +147,7 @@ const (
 	CheckSettled                         // terminal or gone
 	CheckInvisible                       // not visible yet: ask again
 	CheckFailed                          // terminal, and it is FAILED
-	CheckTaken                           // another relay has it: ask again
+	CheckTaken                           // another relay has it, or it was too long to be read with others: ask again
 	CheckWaits                           // PENDING, and not due: for the watch to find
 )
 
