@@ -23,7 +23,7 @@ func TestAnotherKafkaOnTheSamePort(t *testing.T) {
 
 	broker := w.kafka.Nodes[0]
 	stop := w.goodWriter() // some rows are on their way when the broker ends
-	time.Sleep(time.Second)
+	w.kafka.AwaitRecords(t, w.topic, 20, time.Minute)
 	broker.Kill()
 	w.insertRows("away", 10)
 	broker.Become(t, theirs)
