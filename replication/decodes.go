@@ -16,6 +16,9 @@ const plugin = "pgoutput"
 // first logical slot, and what to do. No reason: they can be. With wal_level = replica the
 // first slot raises effective_wal_level, from version 19 on.
 func (s *State) Undecodable() (reason string, hints []string) {
+	if reason, hints := s.unknownCatalogue(); reason != "" {
+		return reason, hints
+	}
 	if s.WALLevel != "logical" && (s.EffectiveLevel == "" || s.WALLevel == "minimal") {
 		return fmt.Sprintf("wal_level is %s, not logical", s.WALLevel), s.Platform.Hints("ALTER SYSTEM SET wal_level = 'logical';", "restart PostgreSQL")
 	}

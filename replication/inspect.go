@@ -3,6 +3,7 @@ package replication
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -25,7 +26,12 @@ type State struct {
 	// Ended is where earlier timelines ended, by their number.
 	Ended map[uint32]outbox.LSN
 
-	Version  int // server_version_num, for example 150018
+	Version int // server_version_num, for example 150018
+	// Lacking is what a server that is newer than is known has not, and a stream needs. With any, nothing is
+	// known of slot, publication and tables.
+	Lacking []string
+	// Untold is what such a server does not tell, and a stream can do without.
+	Untold   []string
 	WALLevel string
 	// EffectiveLevel is effective_wal_level; before version 19 there is none.
 	EffectiveLevel string
@@ -131,7 +137,7 @@ func (c *Conn) Inspect(ctx context.Context) (State, error) {
 	if err == nil {
 		in := inspection{ctx: ctx, pg: c.pg}
 		in.server()
-		if reason, _ := in.state.Undecodable(); reason != "" { // how it is changed depends on who runs the server
+		if reason, _ := in.state.Undecodable(); reason != "" && len(in.state.Lacking) == 0 { // how it is changed depends on who runs the server
 			in.platform()
 		}
 		in.stream(&c.cfg)
@@ -153,6 +159,9 @@ func (c *Conn) Inspect(ctx context.Context) (State, error) {
 func Inspect(ctx context.Context, pg *pgconn.PgConn, cfg Config) (State, error) {
 	in := inspection{ctx: ctx, pg: pg}
 	in.server()
+	if reason, hints := in.state.unknownCatalogue(); reason != "" && in.err == nil {
+		return in.state, &postgres.Error{Permanent: true, What: "inspect slot " + cfg.Slot, Hint: oneHint(hints), Err: errors.New(reason)}
+	}
 	in.platform()
 	in.stream(&cfg)
 	return in.state, in.err
@@ -161,6 +170,9 @@ func Inspect(ctx context.Context, pg *pgconn.PgConn, cfg Config) (State, error) 
 // stream asks for what a stream begins with.
 func (in *inspection) stream(cfg *Config) {
 	in.identify()
+	if len(in.state.Lacking) > 0 {
+		return
+	}
 	in.slot(cfg.Slot)
 	in.publication(cfg.Publication)
 	in.tables(cfg.Tables, cfg.Publication)
@@ -231,6 +243,9 @@ func (in *inspection) server() {
 	s.SyncStandbys, s.Tally, s.EffectiveLevel, s.Plugins = r[8], r[9] == "true", r[10], r[11]
 	if in.err == nil {
 		s.Snapshot, in.err = outbox.ParseSnapshot(r[3])
+	}
+	if s.Newer() {
+		in.newer()
 	}
 }
 

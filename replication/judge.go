@@ -66,6 +66,9 @@ type TableVerdict struct {
 func Judge(s *State, cfg *Config, remembered Identity) Verdict {
 	v := Verdict{}
 	v.judgeServer(s)
+	if len(s.Lacking) > 0 {
+		return v
+	}
 	v.judgeSlot(s, cfg, remembered)
 	if remembered.Publication != "" && remembered.SystemID == s.SystemID {
 		// The publication is of relations, the configuration of names. This is told first: that the
@@ -132,6 +135,9 @@ func (v *Verdict) judgeServer(s *State) {
 
 // judgeWarnings finds what works, but not as anybody would want.
 func (v *Verdict) judgeWarnings(s *State, cfg *Config) {
+	if len(s.Untold) > 0 {
+		v.Warnings = append(v.Warnings, s.UntoldText()+"; a newer outbox-cdc may know that version, this one streams without")
+	}
 	if synchronous(s.SyncStandbys, cfg.withDefaults().Name) {
 		v.Warnings = append(v.Warnings, fmt.Sprintf("synchronous_standby_names = '%s' counts outbox-cdc itself as a synchronous standby: "+
 			"commits wait for it, and its own wait for themselves; name the real standbys there", s.SyncStandbys))

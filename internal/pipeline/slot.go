@@ -128,7 +128,7 @@ func (w *walReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 		return checkpoint.Connected{}, replication.Verdict{}, err
 	}
 	w.learned.sees(w.remembered.Relations, state.Tables)
-	if parked {
+	if parked && len(state.Lacking) == 0 {
 		w.remembered = replication.Identify(&state, &cfg)
 	}
 	w.leftBehind(ctx, w.remembered.Relations, &state)

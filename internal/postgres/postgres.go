@@ -279,6 +279,9 @@ func Exec(ctx context.Context, pg *pgconn.PgConn, statements string) ([]*pgconn.
 		return pg.Exec(ctx, statements).ReadAll()
 	}
 	results, err := pg.Exec(ctx, localText+statements).ReadAll()
+	if server := ServerError(err); server != nil && int(server.Position) > len(localText) {
+		server.Position -= int32(len(localText)) // #nosec G115 -- where it is in what the caller sent
+	}
 	return results[min(len(local), len(results)):], err
 }
 

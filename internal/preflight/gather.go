@@ -272,7 +272,12 @@ func (g *gathering) inspect(ctx context.Context, pg *pgconn.PgConn) {
 		if g.brief {
 			return replication.InspectServer(ctx, pg)
 		}
-		return replication.Inspect(ctx, pg, cfg)
+		s, err := replication.Inspect(ctx, pg, cfg)
+		if len(s.Lacking) > 0 {
+			f.Missing["state"] = "the server's catalogue is not known (see the check wal-level)"
+			return s, nil
+		}
+		return s, err
 	})
 	if g.brief {
 		return

@@ -47,7 +47,10 @@ func (f *Facts) judgedBy(c *check) []Finding {
 		return nil
 	}
 	j := judgment{Facts: f, check: c}
-	seen := map[string]bool{"server": f.Server != nil, "state": f.State != nil, "role": f.Table.Role != nil}
+	seen := map[string]bool{
+		"server": f.Server != nil, "role": f.Table.Role != nil,
+		"release": f.State != nil, "state": f.State != nil && len(f.State.Lacking) == 0,
+	}
 	for _, group := range c.needs {
 		if !seen[group] {
 			j.unseen("", j.missing(group))
@@ -128,6 +131,9 @@ func (j *judgment) unseen(subject, why string) {
 
 // missing is why a group of facts was not seen.
 func (j *judgment) missing(group string) string {
+	if group == "release" { // the part of the state that every server has
+		group = "state"
+	}
 	return cmp.Or(j.Missing[group], "no connection to the database (see the check connection)")
 }
 

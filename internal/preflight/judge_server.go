@@ -20,9 +20,9 @@ var serverChecks = []check{
 		why:    "`dsn` marks and sweeps, `replication_dsn` streams: both must connect",
 	},
 	{
-		name: "server-version", needs: []string{"state"}, judge: judgeVersion,
+		name: "server-version", needs: []string{"release"}, judge: judgeVersion,
 		looks:  "the server's version",
-		levels: "FAIL: before 14. WARN: newer than 19, which has not been tried",
+		levels: "FAIL: before 14. WARN: newer than 19, which has not been tried, with what its catalogue does not tell",
 		why:    "older servers lack what streaming needs; newer ones may differ in what was tested",
 	},
 	{
@@ -37,15 +37,15 @@ var serverChecks = []check{
 		why:    "text is published as UTF-8; a row with bytes that cannot be fails by itself",
 	},
 	{
-		name: "primary", needs: []string{"state"}, judge: judgePrimary,
+		name: "primary", needs: []string{"release"}, judge: judgePrimary,
 		looks:  "the server takes writes",
 		levels: "FAIL: it is a standby",
 		why:    "on a standby nothing can be marked, and its slots do not survive",
 	},
 	{
-		name: "wal-level", needs: []string{"state"}, judge: judgeWALLevel,
+		name: "wal-level", needs: []string{"release"}, judge: judgeWALLevel,
 		looks:  "`wal_level` and, from 19 on, `effective_wal_level`; `output_plugin_libraries`, as far as a role with `pg_read_all_settings` asks",
-		levels: "FAIL: the level is not `logical` (from 19 on `replica` will do, since the first slot raises it), or pgoutput is not among the libraries",
+		levels: "FAIL: the level is not `logical` (from 19 on `replica` will do, since the first slot raises it), pgoutput is not among the libraries, or a server newer than 19 has not all that is asked of its catalogue",
 		why:    "only then does the WAL hold what is needed to read rows from it; until then everything is swept",
 	},
 	{
@@ -150,12 +150,16 @@ func (s *Session) alike(other *Session) bool {
 }
 
 func judgeVersion(j *judgment) {
-	release := fmt.Sprintf("%d.%d", j.State.Version/10_000, j.State.Version%10_000)
+	release := j.State.Named()
 	switch {
 	case j.State.Version < 140_000:
 		j.fail("", "PostgreSQL "+release+" is older than 14", "upgrade the server to PostgreSQL 14 or later")
-	case j.State.Version >= 200_000:
-		j.warn("", "PostgreSQL "+release+" is newer than 19, the newest that was tried", "look for a newer outbox-cdc")
+	case j.State.Newer():
+		found := fmt.Sprintf("PostgreSQL %s is newer than %d, the newest that was tried", release, replication.Newest)
+		if len(j.State.Untold) > 0 {
+			found = j.State.UntoldText()
+		}
+		j.warn("", found, "look for a newer outbox-cdc")
 	default:
 		j.ok("", "PostgreSQL %s", release)
 	}

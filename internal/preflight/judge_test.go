@@ -162,6 +162,8 @@ func TestJudgments(t *testing.T) {
 		"no replication": {"connection", Fail, func(f *Facts) { f.Streaming = Session{User: "s", Err: errors.New("no"), Hint: "x"} }, []string{"the role that streams: no"}},
 		"old server":     {"server-version", Fail, func(f *Facts) { f.State.Version = 130_005 }, []string{"13.5", "PostgreSQL 14"}},
 		"new server":     {"server-version", Warn, func(f *Facts) { f.State.Version = 200_000 }, []string{"20.0"}},
+		"lacking":        {"wal-level", Fail, func(f *Facts) { f.State.Version, f.State.Lacking = 200_000, []string{"pg_locks.mode"} }, []string{"has no pg_locks.mode", "newer outbox-cdc"}},
+		"untold":         {"server-version", Warn, func(f *Facts) { f.State.Version, f.State.Untold = 200_000, []string{"who waits (pg_locks.mode)"} }, []string{"does not tell who waits (pg_locks.mode)"}},
 		"no encoding":    {"encoding", Warn, func(f *Facts) { f.Server.Encoding = "SQL_ASCII" }, []string{"valid UTF-8", "pg_dump"}},
 		"mixed encoding": {"encoding", Fail, func(f *Facts) { f.Server.Encoding = "MULE_INTERNAL" }, []string{"MULE_INTERNAL", "pg_dump"}},
 		"standby":        {"primary", Fail, func(f *Facts) { f.State.InRecovery = true }, []string{"target_session_attrs=read-write"}},

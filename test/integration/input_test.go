@@ -400,6 +400,65 @@ func TestTheWALIsNotLogical(t *testing.T) {
 	w.judge(history.Rules{})
 }
 
+// The server says that it is newer than any that is known. One that has all that is asked for is streamed from. Where
+// something is missing, rows are swept, log and check name it, and once it is there the stream takes over by itself. A server
+// that only tells less is streamed from as well.
+func TestANewerServer(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{})
+	w.serve()
+	major := w.db.Major(t)
+	claims := func(version string) { // a function of the system is called by name only where the planner can put its text in its place
+		w.db.Exec(t, `CREATE OR REPLACE FUNCTION pg_catalog.current_setting(text) RETURNS text LANGUAGE sql STABLE
+			AS $$ SELECT CASE $1 WHEN 'server_version_num' THEN `+version+` ELSE pg_catalog.current_setting($1, false) END $$`)
+	}
+	rename := func(kind, relation, from, to string) {
+		w.db.Exec(t, `SET allow_system_table_mods = on; ALTER `+kind+` pg_catalog.`+relation+` RENAME COLUMN `+from+` TO `+to)
+	}
+	reconnect := func() {
+		w.db.Exec(t, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active`, w.stream["slot"])
+	}
+	p := w.run().streaming()
+	load := w.write(patient())
+	load.wrote(50, 30*time.Second)
+	missing := "pg_publication_rel.prexcept"
+	claims(`'200001'`)
+	if major >= 19 { // else this one lacks what came later
+		missing = "pg_publication_rel.prrelid"
+		rename("VIEW", "pg_stat_replication", "replay_lsn", "another")
+		reconnect()
+		p.Await(30*time.Second, "PostgreSQL 20.1 is newer than 19", "limits.back_off", "pg_stat_replication.replay_lsn")
+		p.Await(30*time.Second, `"message":"streaming"`)
+		if out, _ := w.command("check", "--config", w.file()); !strings.Contains(out, "pg_stat_replication.replay_lsn") {
+			t.Errorf("check:\n%s", out)
+		}
+		load.wrote(50, 30*time.Second)
+		rename("VIEW", "pg_stat_replication", "another", "replay_lsn")
+		rename("TABLE", "pg_publication_rel", "prrelid", "another")
+	}
+	reconnect()
+	p.Await(30*time.Second, "PostgreSQL 20.1 is newer than 19", missing, "install a newer outbox-cdc")
+	p.readyz(http.StatusOK, `"mode": "sweep"`) // rows go out
+	w.becomes(w.insertNow(w.topic, "swept", 1, 10)[0], history.Sent, 20*time.Second)
+	if out, err := w.command("check", "--config", w.file()); exitCode(err) != 3 || !strings.Contains(out, missing) {
+		t.Errorf("check: %v, wanted 3 and %s:\n%s", err, missing, out)
+	}
+	if major >= 19 {
+		rename("TABLE", "pg_publication_rel", "another", "prrelid")
+	} else {
+		claims(`pg_catalog.current_setting('server_version_num', false)`)
+	}
+	p.Await(60*time.Second, "handed back to the stream", "stream")
+	load.wrote(50, 30*time.Second)
+	load.stop()
+	w.settled(30 * time.Second)
+	if n := p.logged("made the slot"); n != 0 {
+		t.Errorf("the slot was made %d times", n)
+	}
+	p.stop()
+	w.judge(history.Rules{})
+}
+
 // Version 19 warns at each login of a password that is kept as MD5 and of one that is about to expire. These are no
 // warnings about the slot.
 func TestALoginIsWarnedOf(t *testing.T) {
