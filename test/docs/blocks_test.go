@@ -49,7 +49,7 @@ var elsewhere = map[string]string{
 	"docs/install.md/Archive (Linux, macOS)":          "test/packages",
 	"docs/install.md/.deb and .rpm, with systemd":     "test/packages",
 	"docs/install.md/Removing it":                     "test/packages",
-	"README.md/On your own database, in five minutes": "test/packages, TestFiveMinutes",
+	"README.md/On your own database, in five minutes": "TestFiveMinutes",
 	"README.md/For the table that you have":           "cmd/outbox-cdc, TestReadmesMinute",
 }
 

@@ -28,8 +28,9 @@ var setups = map[string]setup{
 }
 
 type setup struct {
-	fresh bool // nothing was prepared
-	sql   string
+	fresh  bool // nothing was prepared
+	sql    string
+	server localpg.Options
 }
 
 // Blocks that no other test runs do what they say, in the order of their page. Only what the
@@ -91,7 +92,7 @@ func programs(t *testing.T) string {
 	if err := os.Symlink(harness.Binary(t), filepath.Join(dir, "outbox-cdc")); err != nil {
 		t.Fatal(err)
 	}
-	for name, class := range map[string]string{"kafka-acls.sh": "AclCommand", "kafka-topics.sh": "TopicCommand"} {
+	for name, class := range map[string]string{"kafka-acls.sh": "AclCommand", "kafka-topics.sh": "TopicCommand", "kafka-console-consumer.sh": "consumer.ConsoleConsumer"} {
 		script := fmt.Sprintf("#!/bin/sh\nexec java -XX:TieredStopAtLevel=1 -cp '%s/*' org.apache.kafka.tools.%s \"$@\"\n", jars, class)
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil {
 			t.Fatal(err)
@@ -106,12 +107,15 @@ type reader struct {
 	db     *harness.DB
 	dir    string
 	path   string
+	listen string // of http: the port of other tests stays free
 	filled *strings.Replacer
+
+	password string // of connection strings that have none
 }
 
 func newReader(t *testing.T, kafka *harness.Cluster, tools string, s setup) *reader {
 	t.Helper()
-	r := &reader{t: t, db: harness.PrivatePostgres(t, localpg.Options{}), dir: t.TempDir(), path: tools}
+	r := &reader{t: t, db: harness.PrivatePostgres(t, s.server), dir: t.TempDir(), path: tools, listen: "off"}
 	dsn, err := url.Parse(r.db.DSN)
 	if err != nil {
 		t.Fatal(err)
@@ -120,9 +124,12 @@ func newReader(t *testing.T, kafka *harness.Cluster, tools string, s setup) *rea
 	if err := r.db.Conn(t).QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&idle); err != nil {
 		t.Fatal(err)
 	}
+	r.password, _ = dsn.User.Password()
+	typed := *dsn
+	typed.User = url.User(dsn.User.Username())
 	r.filled = strings.NewReplacer(
 		"kafka-1:9092", kafka.Addrs[0], "kafka:9092", kafka.Addrs[0], "HOST:PORT", kafka.Addrs[0], "--bootstrap-server …", "--bootstrap-server "+kafka.Addrs[0],
-		"postgres://cdc@db:5432/orders", r.db.DSN, "OUTBOX_CDC_ADMIN_DSN=…", "OUTBOX_CDC_ADMIN_DSN='"+r.db.DSN+"'",
+		"localhost:9092", kafka.Addrs[0], "postgres://postgres@localhost:5432/orders", typed.String(), "postgres://cdc@db:5432/orders", r.db.DSN, "OUTBOX_CDC_ADMIN_DSN=…", "OUTBOX_CDC_ADMIN_DSN='"+r.db.DSN+"'",
 		"HOST:5432/orders?sslmode=verify-full&sslrootcert=ca.pem", dsn.Host+dsn.Path,
 		"/run/secrets", r.dir, "PASSWORD '…'", "PASSWORD 'secret'",
 		"stream = 'NAME'", "stream = 'orders'", "(PID)", fmt.Sprintf("(%d)", idle),
@@ -149,7 +156,7 @@ streams:
 
 func (r *reader) configure(text string) {
 	r.t.Helper()
-	text = r.filled.Replace(text) + "http: {listen: \"off\"}\n" // the port of other tests stays free
+	text = r.filled.Replace(text) + fmt.Sprintf("http: {listen: %q}\n", r.listen)
 	if err := os.WriteFile(filepath.Join(r.dir, "outbox-cdc.yaml"), []byte(text), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
@@ -167,18 +174,26 @@ func (r *reader) sql(text string) {
 	}
 }
 
-// shell has a block run to its end, or until rows are streamed.
-func (r *reader) shell(text string) {
+// shell has a block run to its end, or until rows are streamed, and gives what it printed.
+func (r *reader) shell(text string) string {
 	r.t.Helper()
-	cmd := exec.Command("sh", "-ec", strings.ReplaceAll(r.filled.Replace(text), "outbox-cdc run", "exec outbox-cdc run"))
-	cmd.Dir, cmd.Env = r.dir, append(os.Environ(), "PATH="+r.path+string(os.PathListSeparator)+os.Getenv("PATH"))
-	p := harness.Start(r.t, cmd)
+	p := r.start(text)
 	if strings.Contains(text, "outbox-cdc run") {
-		p.Await(time.Minute, `"message":"streaming"`) // what an earlier command says of streaming is not meant
+		p.Await(time.Minute, streaming)
 		p.Stop(30 * time.Second)
-		return
-	}
-	if code := p.Ended(time.Minute); code != 0 {
+	} else if code := p.Ended(time.Minute); code != 0 {
 		r.t.Errorf("ended with %d:\n%s\n%s", code, text, p.Tail(60))
 	}
+	return strings.Join(p.Said(), "\n")
+}
+
+// streaming is what run logs, not what an earlier command says of it.
+const streaming = `"message":"streaming"`
+
+// start begins with a block, in a terminal of its own.
+func (r *reader) start(text string) *harness.Process {
+	r.t.Helper()
+	cmd := exec.Command("sh", "-ec", strings.ReplaceAll(r.filled.Replace(text), "outbox-cdc run", "exec outbox-cdc run"))
+	cmd.Dir, cmd.Env = r.dir, append(os.Environ(), "PATH="+r.path+string(os.PathListSeparator)+os.Getenv("PATH"), "PGPASSWORD="+r.password)
+	return harness.Start(r.t, cmd)
 }

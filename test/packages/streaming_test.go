@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -58,15 +57,6 @@ func (s *surroundings) dsnWith(password string) string {
 	return strings.Replace(dsn.String(), "@", ":"+password+"@", 1)
 }
 
-// configure copies a configuration with these servers in the place of its own.
-func (s *surroundings) configure(from, to string) {
-	s.t.Helper()
-	text, err := os.ReadFile(from)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.fill(string(text), to)
-}
 
 var (
 	anyBroker = regexp.MustCompile(`"(kafka|localhost):9092"`)
@@ -74,9 +64,14 @@ var (
 	anyHTTP   = regexp.MustCompile(`(?m)^http:.*\n`)
 )
 
-func (s *surroundings) fill(config, to string) {
+// configure copies a configuration with these servers in the place of its own.
+func (s *surroundings) configure(from, to string) {
 	s.t.Helper()
-	config = anyBroker.ReplaceAllLiteralString(config, `"`+s.kafka.Addrs[0]+`"`)
+	text, err := os.ReadFile(from)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	config := anyBroker.ReplaceAllLiteralString(string(text), `"`+s.kafka.Addrs[0]+`"`)
 	config = anyDSN.ReplaceAllLiteralString(config, `"`+s.dsnWith("${env:POSTGRES_PASSWORD}")+`"`)
 	config = anyHTTP.ReplaceAllLiteralString(config, "") + fmt.Sprintf("http: {listen: \"127.0.0.1:%d\"}\n", s.port)
 	if err := os.WriteFile(to, []byte(config), 0o644); err != nil { // the image has another user; the password is not in it
@@ -113,42 +108,5 @@ func (s *surroundings) inserts() {
 	s.t.Helper()
 	s.db.Exec(s.t, `INSERT INTO outbox (topic, key, payload) VALUES ('orders', '42', '{}')`)
 	s.rows++
-	s.streams()
-}
-
-// The README's five minutes, word for word, with the program of make build or of
-// an archive: this is where both lead.
-func TestFiveMinutes(t *testing.T) {
-	program := filepath.Join(release(t), "build/host")
-	needs(t, "psql")
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(readme), "\n## On your own database, in five minutes\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	s, dir := newSurroundings(t), t.TempDir()
-	prepared := func(cmd *exec.Cmd) *exec.Cmd {
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "PATH="+program+":"+os.Getenv("PATH"), "POSTGRES_PASSWORD="+s.password(),
-			"PGHOST=127.0.0.1", fmt.Sprintf("PGPORT=%d", s.db.Server.Port()), "PGUSER=postgres", "PGPASSWORD="+s.password(), "PGDATABASE="+s.db.Name)
-		return cmd
-	}
-	for _, m := range regexp.MustCompile("(?s) {3}```(yaml|sh)\n(.*?) {3}```").FindAllStringSubmatch(section, -1) {
-		text := strings.ReplaceAll(strings.TrimPrefix(m[2], "   "), "\n   ", "\n")
-		if m[1] == "yaml" {
-			s.fill(text, filepath.Join(dir, "outbox-cdc.yaml"))
-			continue
-		}
-		for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
-			if line == "outbox-cdc run" {
-				s.start(prepared(exec.Command(filepath.Join(program, "outbox-cdc"), "run")))
-				continue
-			}
-			line = strings.Replace(line, "postgres://postgres@localhost:5432/orders", s.db.DSN, 1)
-			run(t, prepared(exec.Command("sh", "-c", line)))
-		}
-	}
-	s.rows = 1
 	s.streams()
 }
