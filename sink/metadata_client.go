@@ -3,7 +3,6 @@ package sink
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +18,6 @@ const metadataTimeout = 3 * time.Second
 // is in front.
 type metadataClient struct {
 	net       *network
-	cluster   string
 	bootstrap []string
 	known     []string // from the last answer
 	conn      *sarama.Broker
@@ -42,10 +40,10 @@ func (mc *metadataClient) ask(ctx context.Context, what *metadataRequest) (map[s
 			cause = err // refused credentials say more than a network that may come back
 		}
 	}
-	return nil, &unreachableError{fmt.Sprintf("no broker of Kafka cluster %s can be used: %s", mc.cluster, strings.Join(failures, "; ")), cause}
+	return nil, &unreachableError{strings.Join(failures, "; "), cause}
 }
 
-// unreachableError says of each broker why it cannot be used.
+// unreachableError says of each broker why it cannot be used; that the cluster cannot be is said where it is told.
 type unreachableError struct {
 	text  string
 	cause error

@@ -64,7 +64,7 @@ func (s *Sink) Run(ctx context.Context) error {
 		net:   newNetwork(life, s.conf, s.cfg, s.conf.Net.ReadTimeout),
 	}
 	newMetadataClient := func(timeout time.Duration) *metadataClient {
-		return &metadataClient{net: newNetwork(life, s.conf, s.cfg, timeout), cluster: s.cfg.Cluster, bootstrap: s.cfg.Brokers}
+		return &metadataClient{net: newNetwork(life, s.conf, s.cfg, timeout), bootstrap: s.cfg.Brokers}
 	}
 	client := newMetadataClient(metadataTimeout)
 	d.group.Go(func() { d.metadata(client) })
