@@ -244,7 +244,8 @@ func (s *Stream) resolved(at string) iter.Seq2[string, *outbox.Table] {
 // checkSlot fills in and checks slot and publication. Slots are unique in the
 // whole server, not just in a database.
 func checkSlot(b *binder, s *Stream, at, server string, seen *duplicates) {
-	if s.Slot == "" && s.Name != "" {
+	derived := s.Slot == ""
+	if derived && s.Name != "" {
 		s.Slot = "outbox_cdc_" + strings.ReplaceAll(strings.ToLower(s.Name), "-", "_")
 		if !slotPattern.MatchString(s.Slot) {
 			if !b.hasProblem(at + ".name") { // else it is told already
@@ -263,7 +264,7 @@ func checkSlot(b *binder, s *Stream, at, server string, seen *duplicates) {
 	if !isIdentifier(s.Publication) {
 		b.complain(at+".publication", fmt.Sprintf("%q is not a publication name", s.Publication), "write 1 to 63 characters, for example outbox_cdc_orders")
 	}
-	if server != "" {
+	if server != "" && !(derived && b.hasProblem(at+".name")) { // else that is why
 		seen.add("slot "+server+" "+s.Slot, at+".slot", "the slot "+s.Slot+" on "+server, "give each stream its own: a slot has one reader")
 	}
 }
@@ -336,10 +337,17 @@ func clientOf(parameter string) string {
 	return ""
 }
 
+// anyScheme is how a URL begins, such as another driver's.
+var anyScheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.:-]*://`)
+
 // parseDSN complains without the parser's own words, which could repeat a part
 // of the password (one with a / in it ends up as the port, for example).
 func parseDSN(b *binder, dsn Secret, at string) *pgconn.Config {
 	if dsn.Empty() || b.hasProblem(at) {
+		return nil
+	}
+	if scheme := anyScheme.FindString(dsn.Reveal()); scheme != "" && scheme != "postgres://" && scheme != "postgresql://" {
+		b.complain(at, fmt.Sprintf("begins with %q", scheme), "write it like postgres://user:password@host:5432/database?sslmode=verify-full")
 		return nil
 	}
 	c, err := postgres.Parse(dsn.Reveal())
@@ -350,6 +358,12 @@ func parseDSN(b *binder, dsn Secret, at string) *pgconn.Config {
 			if strings.Contains(cause, word) {
 				found = "its " + word + " cannot be used"
 			}
+		}
+		switch {
+		case strings.Contains(cause, "sslmode"):
+			hint = "write one of disable, allow, prefer, require, verify-ca, verify-full"
+		case strings.Contains(cause, `extra key/value separator "="`):
+			found, hint = "has a second = in a parameter", "percent-encode it (= is %3D)"
 		}
 		if strings.Contains(cause, "unable to read CA file") || strings.Contains(cause, "unable to add CA") {
 			found, hint = "its sslrootcert cannot be read, or has no certificate", "name a PEM file that this user may read"
