@@ -7,6 +7,7 @@ import (
 	"html"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -104,7 +105,7 @@ func (p *places) told(t *testing.T, x *fixture.Situation) map[string]string {
 	}
 	told["status"] = out.String()
 	for _, f := range x.Stream.Findings {
-		if f.Parked && strings.Contains(out.String(), f.Text) {
+		if f.Parked && regexp.MustCompile(`(?m)^  (trouble|look at) +`+regexp.QuoteMeta(f.Text)).MatchString(out.String()) {
 			t.Fatalf("%s: status says twice what is parked: %s", x.Name, out.String())
 		}
 	}
@@ -148,7 +149,7 @@ func findingOf(s *status.Stream, one *fixture.Trouble, listed bool) string {
 			continue
 		}
 		for _, g := range s.Parks.Top {
-			if listed && f.Parked && f.Text == "Parked: "+g.Scopes()+": "+g.Reason {
+			if listed && f.Parked && f.Text == g.Text() {
 				return g.Scopes() + " (" + g.Cause + "): " + g.Reason + ", since"
 			}
 		}

@@ -350,6 +350,6 @@ func printParks(line func(string, string, ...any), p *status.Parks) {
 	}
 	line("parked", "%d", p.Total)
 	for _, g := range p.Top {
-		line("", "%s (%s): %s, since %s", g.Scopes(), g.Cause, operator.OneLine(g.Reason, 200), g.Since.UTC().Format(time.RFC3339))
+		line("", "%s (%s): %s, since %s", g.Scopes(), g.Cause, operator.OneLine(status.Why(g.Example, g.Reason), 200), g.Since.UTC().Format(time.RFC3339))
 	}
 }

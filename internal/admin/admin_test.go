@@ -77,7 +77,7 @@ func TestReadyIsWhoCouldDoItsWork(t *testing.T) {
 			"hold", "", func(s *status.Stream) { s.Kafka = []status.Cluster{{Name: "main", Error: "refused"}} },
 			"Kafka cluster main cannot be used: refused",
 		},
-		"a table cannot be marked":  {"stream", "", park("table", outbox.CauseWriteBack), "Parked: table x: because"},
+		"a table cannot be marked":  {"stream", "", park("table", outbox.CauseWriteBack), "table x: because"},
 		"a table is swept":          {"stream", "", park("table", outbox.CausePublication), ""},
 		"the stream is swept":       {"sweep", "", park("stream", outbox.CauseSlot), ""},
 		"one topic is not there":    {"stream", "", park("topic", outbox.CauseTopic), ""},

@@ -233,7 +233,7 @@ func (j *judgment) parks() {
 	for i := range j.s.Parks.Top {
 		g := &j.s.Parks.Top[i]
 		whole = whole || g.Kind == outbox.ScopeStream.String()
-		f := Finding{Level: Warn, Text: "Parked: " + g.Scopes() + ": " + g.Reason, Hint: hintOf(g.Cause), Since: g.Since, Alert: "OutboxParked", Parked: true}
+		f := Finding{Level: Warn, Text: g.Text(), Hint: hintOf(g.Cause), Since: g.Since, Alert: "OutboxParked", Parked: true}
 		cause, unmarked := outbox.Cause(g.Cause), g.Cause == string(outbox.CauseWriteBack)
 		switch kind := g.Kind; {
 		case kind == outbox.ScopeStream.String() && j.slotTold && g.Reason == j.s.Slot.lostText():
@@ -264,10 +264,7 @@ func (j *judgment) parks() {
 	}
 	for which, n := range alike {
 		kind, what, _ := strings.Cut(which, " ")
-		if kind == outbox.ScopeTopics.String() {
-			kind = "table with unknown topics" // a park of this kind is a table's
-		}
-		j.found[first[which]].Short = number(*n, kind) + " " + what
+		j.found[first[which]].Short = kinds(*n, kind) + " " + what
 	}
 	if !whole && (j.s.Mode == ModeSweep || j.s.Mode == ModePaused) {
 		j.add(Finding{Level: Warn, Text: cmp.Or(j.s.Reason, Words(j.s.Mode)), Hint: hintOf(""), Alert: "OutboxParked"})
@@ -297,7 +294,7 @@ func (j *judgment) tables() {
 			wait := About(time.Duration(t.Oldest * float64(time.Second)))
 			j.add(Finding{
 				Level: Warn, Short: "rows wait for " + wait, Text: "A row of table " + t.Name + " was due and waits for " + wait + ".", Alert: "OutboxRowsWait",
-				Hint: "What is parked below says why; otherwise outbox-cdc pending list shows the rows.",
+				Hint: "What is parked says why; otherwise outbox-cdc pending list shows the rows.",
 			})
 		}
 	}

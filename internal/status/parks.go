@@ -2,7 +2,6 @@ package status
 
 import (
 	"cmp"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -42,9 +41,28 @@ type ParkGroup struct {
 // Scopes is what is parked, in words.
 func (g *ParkGroup) Scopes() string {
 	if g.Count > 1 {
-		return fmt.Sprintf("%d scopes like %s", g.Count, g.Example)
+		return kinds(g.Count, g.Kind) + ", such as " + g.Example
 	}
 	return g.Example
+}
+
+// Text is what is parked, and why. A stream need not be named twice.
+func (g *ParkGroup) Text() string {
+	if g.Kind == outbox.ScopeStream.String() {
+		return g.Reason
+	}
+	return g.Scopes() + ": " + Why(g.Example, g.Reason)
+}
+
+// Why is the reason of a park without its scope, where it begins with that.
+func Why(scope, reason string) string { return strings.TrimPrefix(reason, scope+": ") }
+
+// kinds counts scopes of a kind.
+func kinds(n int, kind string) string {
+	if kind == outbox.ScopeTopics.String() {
+		kind = "table with unknown topics" // a park of this kind is a table's
+	}
+	return number(n, kind)
 }
 
 const (

@@ -41,6 +41,7 @@ var functions = template.FuncMap{
 	"failedurl":  failedPath,
 	"previewurl": previewPath,
 	"broken":     breakable,
+	"why":        status.Why,
 	"rowsurl":    func(stream, table string) string { return filter{Stream: stream, Table: table}.Path() },
 	"rowurl":     rowPath,
 	"keyurl": func(stream, table string, key *string) string {
