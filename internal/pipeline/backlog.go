@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/rs/zerolog"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
@@ -142,7 +143,8 @@ func (b *backlog) uncounted(ctx context.Context, t *outbox.Table, err error, ret
 	b.wal.closeOnShutdown(err)
 	b.metrics.Uncounted(t)
 	level := zerolog.WarnLevel
-	if _, unfit := errors.AsType[*tablesql.MappingError](err); unfit { // its park says so
+	_, unfit := errors.AsType[*tablesql.MappingError](err)
+	if _, unmapped := errors.AsType[*mapping.Error](err); unfit || unmapped { // its park says so
 		level = zerolog.DebugLevel
 	}
 	b.log.WithLevel(level).Err(err).Stringer("table", t).Dur("retry_in", retry).Msg(what)

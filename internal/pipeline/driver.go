@@ -50,7 +50,8 @@ type driver struct {
 	// limit is how fast rows may come into the Core.
 	limit   limit
 	samples samples
-	// told is the reason that was told last of the stream and of each table that is parked.
+	// told is the reason that was told last of the stream and of each table that is parked, by cause; without one, of a
+	// table whose rows of the WAL do not fit.
 	told map[parkedFor]string
 	// gauged is when the gauges were set last, parksShown Core.ParkChanges as of the parks shown
 	// last, and topicEvents how many events of single topics were shown since the last second.
@@ -227,6 +228,7 @@ func (d *driver) feed(b *batch) {
 			d.core.Commit(e.Transaction.End)
 		case decoder.TableBroken:
 			d.log.Error().Err(e.Err).Stringer("table", e.Table).Msg("the table's rows cannot be read from the WAL")
+			d.told[parkedFor{scope: outbox.TableScope(e.Table).String()}] = e.Err.Error()
 			d.core.TableBroken(e.Table, e.Err)
 		case decoder.TableMapped:
 			d.core.TableMapped(e.Table)

@@ -1,7 +1,12 @@
 package pipeline
 
 import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -23,6 +28,7 @@ func TestAParkIsNewsOnce(t *testing.T) {
 		{outbox.ScopeStream, outbox.CausePublication, "dropped", zerolog.InfoLevel},
 		{outbox.ScopeStream, outbox.CauseSlot, "lost", zerolog.WarnLevel},
 		{outbox.ScopeTable, outbox.CausePublication, "dropped", zerolog.WarnLevel},
+		{outbox.ScopeTable, outbox.CauseWriteBack, "dropped", zerolog.InfoLevel}, // for the same, by another cause
 		{outbox.ScopeTopic, outbox.CauseSlot, "x", zerolog.WarnLevel},
 		{outbox.ScopeTopic, outbox.CauseSlot, "x", zerolog.WarnLevel}, // counted by loglimit
 	} {
@@ -37,6 +43,24 @@ func TestAParkIsNewsOnce(t *testing.T) {
 	} {
 		if got := d.news(&p); got != zerolog.InfoLevel {
 			t.Errorf("a park for a table that was told to be renamed: %v", got)
+		}
+	}
+}
+
+// While the database is told to be away, what cannot be done for that reason is no news.
+func TestWhatFollowsFromAnOutageIsNoNews(t *testing.T) {
+	t.Parallel()
+	var said bytes.Buffer
+	q := newQuestions(newTelling(zerolog.New(&said).Level(zerolog.InfoLevel), nil, nil), "orders", newLink(), nil)
+	q.retried(t.Context(), io.EOF, time.Second, "before")
+	q.report(io.EOF, time.Second)
+	q.retried(t.Context(), io.EOF, time.Second, "meanwhile")
+	q.retried(t.Context(), errors.New("no right"), time.Second, "otherwise")
+	q.works()
+	q.retried(t.Context(), io.EOF, time.Second, "after")
+	for text, want := range map[string]bool{"before": true, "meanwhile": false, "otherwise": true, "after": true} {
+		if got := strings.Contains(said.String(), text); got != want {
+			t.Errorf("%s: told %v, want %v: %s", text, got, want, said.String())
 		}
 	}
 }

@@ -206,11 +206,15 @@ func (d *driver) news(p *outbox.Park) zerolog.Level {
 	}
 	about := parkedFor{p.Scope.String(), p.Cause}
 	before, known := d.told[about]
+	again := false // the same is told for another cause
+	for other, reason := range d.told {
+		again = again || other.scope == about.scope && reason == p.Reason
+	}
 	d.told[about] = p.Reason
 	switch {
 	case d.followsFromRename(p), d.lossTold.Load() != nil && *d.lossTold.Load() == p.Reason:
 		return zerolog.InfoLevel
-	case !known:
+	case !known && !again:
 		return zerolog.WarnLevel
 	case before != p.Reason:
 		return zerolog.InfoLevel

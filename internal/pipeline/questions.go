@@ -8,9 +8,11 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mailbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 )
@@ -109,13 +111,17 @@ func unkept(err error) bool {
 	return errors.Is(err, statestore.ErrFenced) || errors.Is(err, statestore.ErrNoSchema)
 }
 
-// retried logs that a task failed which is done again after a while.
+// retried logs that a task failed which is done again after a while. That the database is away is told once.
 func (q *questions) retried(ctx context.Context, err error, after time.Duration, what string) {
 	if err == nil || ctx.Err() != nil {
 		return
 	}
 	q.wal.closeOnShutdown(err)
-	q.log.Warn().Err(err).Dur("retry_in", after).Msg(what)
+	level := zerolog.WarnLevel
+	if q.failed.Load() != nil && q.unreachable.Load() && postgres.Unreachable(err) {
+		level = zerolog.DebugLevel
+	}
+	q.log.WithLevel(level).Err(err).Dur("retry_in", after).Msg(what)
 }
 
 // inLoop has the driver's loop do something, and waits until it is done.
