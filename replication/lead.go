@@ -167,7 +167,7 @@ func LockKey(slot string) int64 {
 }
 
 func connect(ctx context.Context, cfg Config) (*Conn, error) {
-	what := "connect for streaming from slot " + cfg.Slot
+	what := "stream from slot " + cfg.Slot
 	d := &dialer{dial: cfg.Dial}
 	access := postgres.Access{ // a session that keeps a lock
 		DSN: cfg.DSN, Password: cfg.Password, Application: cfg.Name, Dial: d.dialGathering,

@@ -10,7 +10,7 @@ WITH ours AS (
     WHERE application_name = current_setting('application_name')
         AND usesysid = (SELECT oid FROM pg_roles WHERE rolname = session_user)
 ), standby AS (
-    SELECT r.pid, r.state, coalesce(nullif(r.application_name, ''), r.client_addr::text, r.pid::text) AS name,
+    SELECT r.pid, r.state, coalesce(nullif(r.application_name, ''), host(r.client_addr), r.pid::text) AS name,
         coalesce(r.replay_lsn, r.flush_lsn, r.write_lsn, r.sent_lsn) AS at
     FROM pg_stat_replication r
     WHERE NOT EXISTS (SELECT FROM pg_replication_slots s WHERE s.active_pid = r.pid AND s.slot_type = 'logical')

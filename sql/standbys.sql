@@ -1,7 +1,7 @@
 -- Sessions of a stream's processes that do not hold its leadership lock: they wait for it. $1 is the
 -- lock's key, $2 what their application_name begins with, which the server cuts at 63 bytes. Columns
 -- as in lock_holder.sql. Others' addresses and times are shown to members of pg_monitor.
-SELECT a.pid::text, a.application_name, coalesce(a.client_addr::text, ''), coalesce(to_char(a.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), ''),
+SELECT a.pid::text, a.application_name, coalesce(host(a.client_addr), ''), coalesce(to_char(a.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), ''),
     coalesce(a.usename::text, ''), 'false'
 FROM pg_stat_activity a
 WHERE a.datname = current_database() AND starts_with(a.application_name, left($2::text, 63))

@@ -135,8 +135,8 @@ func (u *unconnected) Error() string {
 	return strings.Join(reasons, "; ")
 }
 
-// dialled is what the driver says before the network's own text, which names the address.
-var dialled = regexp.MustCompile(`^\S+ \([^()]*\): (dial error: )?`)
+// dialled is what the driver says before the network's own text, which names the address, or the server's.
+var dialled = regexp.MustCompile(`^\S+ \([^()]*\): (dial error: |failed SASL auth: )?`)
 
 // Text is an error for people: what the driver says of a failed connection in several lines is one, each reason once.
 func Text(err error) string {
