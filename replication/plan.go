@@ -117,7 +117,8 @@ func roleSteps(setup Setup, on *platform.Platform) []Step {
 func grantSteps(s *State, setup Setup) []Step {
 	var plan []Step
 	grant := func(role, text string, args ...any) {
-		plan = append(plan, Step{Title: "privileges of role " + role, SQL: "GRANT " + fmt.Sprintf(text, args...) + " TO " + sql.Identifier(role) + ";"})
+		right := fmt.Sprintf(text, args...)
+		plan = append(plan, Step{Title: "privilege of role " + role + ": " + right, SQL: "GRANT " + right + " TO " + sql.Identifier(role) + ";"})
 	}
 	for _, role := range slices.Compact([]string{setup.StreamRole, setup.WriteRole}) {
 		if role != "" && s.Database != "" {

@@ -146,6 +146,9 @@ func claimed(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, state *re
 // run with such rights.
 func connectAdmin(ctx context.Context, s *config.Stream) (*pgconn.PgConn, error) {
 	pg, err := connectBy(ctx, s, asAdmin(marker(s, operatorName)), postgres.Access.ConnectPlain)
+	if refused, ok := errors.AsType[*postgres.Error](err); ok && postgres.LoginRefused(err, s.Postgres.User) != "" && os.Getenv(adminVariable) == "" {
+		refused.Hint += "; or, where that role is still to be made, name one that may make it: " + adminVariable + "=postgres://postgres@db/" + s.Postgres.Database
+	}
 	if err != nil {
 		return nil, err
 	}

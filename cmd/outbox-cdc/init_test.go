@@ -191,7 +191,7 @@ func TestInitSaysWhatIsInTheWay(t *testing.T) {
 	t.Run("wrong password", func(t *testing.T) {
 		bad := db.Server.DSNAs(db.Name, "poor", "hunter2x")
 		_, e := command(t, exitPermanent, "init", "--config", file(t, bad, bad, ""))
-		mustHave(t, e, "password authentication failed", "correct the password in the dsn", `ALTER ROLE "poor" PASSWORD`)
+		mustHave(t, e, "password authentication failed", "correct the password in the dsn", `ALTER ROLE "poor" PASSWORD`, "still to be made, name one that may make it: OUTBOX_CDC_ADMIN_DSN=")
 	})
 	t.Run("no such database", func(t *testing.T) {
 		bad := db.Server.DSNAs("nowhere", "poor", "hunter2")

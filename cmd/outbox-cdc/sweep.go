@@ -105,7 +105,7 @@ func (w *sweepRun) run(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("stream %s: %w", s.Name, err))
 		}
 		all = append(all, one)
-		if !w.json {
+		if !w.json && !errors.Is(err, pipeline.ErrLed) { // else nothing was done
 			w.print(&one)
 		}
 	}
@@ -165,6 +165,6 @@ func (w *sweepRun) print(s *swept) {
 		fmt.Fprintf(w.io.out, "  left in %s: %s\n", s.Left[i].Name, tableText(&s.Left[i], time.Now()))
 	}
 	for _, g := range s.Parks.Top {
-		fmt.Fprintf(w.io.out, "  parked: %d %s (%s): %s\n", g.Count, g.Kind, g.Cause, operator.OneLine(g.Reason, 200))
+		fmt.Fprintf(w.io.out, "  parked: %s (%s): %s\n", g.Scopes(), g.Cause, operator.OneLine(status.Why(g.Example, g.Reason), 200))
 	}
 }

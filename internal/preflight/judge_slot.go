@@ -81,7 +81,7 @@ func judgeSlot(j *judgment) {
 	case v.Err != nil:
 		j.fail("slot "+name, v.Reason, v.Err.Hint)
 	case !slot.Exists && undecodable != "":
-		j.skip("slot "+name, "it does not exist, and can be made once "+undecodable+" no longer (see the check wal-level); the table is swept until then")
+		j.skip("slot "+name, "it does not exist, and cannot be made while "+undecodable+" (see the check wal-level); the table is swept until then")
 	case !slot.Exists:
 		j.warn("slot "+name, "it does not exist; a process makes it when it starts, or init does now", "outbox-cdc init --stream "+j.Stream.Name).Fix = FixSlot
 	case !v.Sound:

@@ -57,7 +57,6 @@ func (s *surroundings) dsnWith(password string) string {
 	return strings.Replace(dsn.String(), "@", ":"+password+"@", 1)
 }
 
-
 var (
 	anyBroker = regexp.MustCompile(`"(kafka|localhost):9092"`)
 	anyDSN    = regexp.MustCompile(`"postgres://[^"]*"`)
