@@ -84,7 +84,7 @@ func TestSweepOnceRefuses(t *testing.T) {
 	rewrite(t, c, kafka.Addrs[0], "127.0.0.1:1")
 	db.Exec(t, `INSERT INTO outbox (topic, key, payload) VALUES ('orders', 'k', 'x')`)
 	began := time.Now()
-	out, e := command(t, exitFailure, "sweep", "--once", "-c", c, "--give-up-after", "2s", "--log-level", "error")
+	out, e = command(t, exitFailure, "sweep", "--once", "-c", c, "--give-up-after", "2s", "--log-level", "error")
 	mustHave(t, e, "gave up after 2s without progress: Kafka cluster main cannot be used")
 	mustHave(t, out, "0 published", "left in public.outbox: 1 pending")
 	if attempts := harness.One[int](t, db, "SELECT max(attempts) FROM outbox"); attempts != 0 || time.Since(began) > patience {
