@@ -215,7 +215,7 @@ func (m *machine) absent(t *topic) {
 		}
 		return
 	}
-	m.unfit(t, fmt.Errorf("topic %s does not exist: create it (topics are never created by outbox-cdc): %w", t.name, sarama.ErrUnknownTopicOrPartition))
+	m.unfit(t, missingTopic(t.name))
 }
 
 // unfit blocks a topic if anybody waits for it; otherwise it is forgotten.
@@ -319,3 +319,12 @@ func (m *machine) lead(t *topic, info topicInfo) {
 		}
 	}
 }
+
+// missingTopic is the error of a topic that brokers do not have.
+type missingTopic string
+
+func (t missingTopic) Error() string {
+	return "topic " + string(t) + " does not exist: create it (topics are never created by outbox-cdc)"
+}
+
+func (missingTopic) Unwrap() error { return sarama.ErrUnknownTopicOrPartition }

@@ -181,12 +181,13 @@ func (d *driver) shows(p *outbox.Park) bool {
 }
 
 // parkLevel is how loud a park is. Single keys come and go, and the log says of each row why Kafka refused it; of rows
-// that cannot be marked nothing else says so. A stream that nobody led before has no slot yet, as it should.
+// that cannot be marked nothing else says so. Of a topic the sink says it. A stream that nobody led before has no slot
+// yet, as it should.
 func parkLevel(p *outbox.Park, noSlotYet bool) zerolog.Level {
 	switch {
 	case p.Scope.Kind >= outbox.ScopeKey && p.Cause != outbox.CauseWriteBack:
 		return zerolog.DebugLevel
-	case noSlotYet && p.Cause == outbox.CauseSlot:
+	case noSlotYet && p.Cause == outbox.CauseSlot, p.Scope.Kind == outbox.ScopeTopic && p.Cause == outbox.CauseTopic:
 		return zerolog.InfoLevel
 	}
 	return zerolog.WarnLevel

@@ -22,7 +22,7 @@ func TestHowLoudAParkIs(t *testing.T) {
 		"a key waits for its next try":      {outbox.ScopeKey, outbox.CauseRowError, false, zerolog.DebugLevel},
 		"a row cannot be marked":            {outbox.ScopeRow, outbox.CauseWriteBack, false, zerolog.WarnLevel},
 		"a key cannot be charged":           {outbox.ScopeKey, outbox.CauseWriteBack, false, zerolog.WarnLevel},
-		"a topic is missing":                {outbox.ScopeTopic, outbox.CauseTopic, true, zerolog.WarnLevel},
+		"a topic is missing, as is told":    {outbox.ScopeTopic, outbox.CauseTopic, true, zerolog.InfoLevel},
 		"there is no slot at the first run": {outbox.ScopeStream, outbox.CauseSlot, true, zerolog.InfoLevel},
 		"there is no slot later":            {outbox.ScopeStream, outbox.CauseSlot, false, zerolog.WarnLevel},
 		"the publication at the first run":  {outbox.ScopeStream, outbox.CausePublication, true, zerolog.WarnLevel},
