@@ -299,7 +299,10 @@ func printSlot(line func(string, string, ...any), s *status.Slot, now time.Time)
 		line("slot", "%s does not exist: run makes it, and sweeps the table until then", s.Name)
 		return
 	}
-	words := []string{s.Name, cmp.Or(s.WALStatus, "-"), map[bool]string{true: "active", false: "not active"}[s.Active]}
+	words := []string{s.Name, cmp.Or(s.WALStatus, "-")}
+	if !s.At.IsZero() {
+		words = append(words, map[bool]string{true: "active", false: "not active"}[s.Active])
+	}
 	line("slot", "%s%s", strings.Join(words, ", "), age(s.At, now))
 	line("WAL", "holds back %s", s.WALText())
 	if s.HeldBy != "" {

@@ -170,6 +170,7 @@ func TestStatusInWords(t *testing.T) {
 		Name: "orders", Mode: status.ModeHold, Reason: "Kafka cluster main cannot be used: connection refused",
 		Leader: &status.Leader{Name: "outbox-cdc/orders@here", Here: true, Epoch: 3},
 		Slot: &status.Slot{
+			At:   time.Unix(0, 0),
 			Name: "outbox_cdc_orders", Exists: true, Active: true, WALStatus: "extended", Retained: 6 << 30, Budget: 8 << 30, Safe: &safe,
 			Lag: 5 << 20, LagSeconds: &lag, Growth: &growth, GrowthOver: 300, Loss: &status.Loss{Seconds: 2147.5, By: status.LossByBudget},
 		},

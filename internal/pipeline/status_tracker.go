@@ -193,7 +193,7 @@ func (b *statusTracker) slotIs(state string, now time.Time) {
 	if b.slot == nil {
 		return
 	}
-	slot := &status.Slot{At: now.UTC(), Name: b.slot.Name, Exists: true, WALStatus: state, Budget: b.slot.Budget, Unbounded: b.slot.Unbounded}
+	slot := &status.Slot{Name: b.slot.Name, Exists: true, WALStatus: state, Budget: b.slot.Budget, Unbounded: b.slot.Unbounded}
 	b.lostSlot.told(slot, now)
 	b.slot = slot
 }

@@ -101,7 +101,7 @@ func (s *Slot) WALText() string {
 		return Bytes(s.Retained) + ": the server gave it up, " + s.Lost
 	case by == LossByServer:
 		return held + " (max_slot_wal_keep_size, the server's limit); wal_budget is " + Bytes(s.Budget)
-	case s.Safe == nil && s.Lost != "": // there is one, which is not read yet
+	case s.Safe == nil && (s.At.IsZero() || s.Lost != ""): // the server's limit is not read yet
 		return held + " (wal_budget)"
 	case s.Safe == nil:
 		return held + " (wal_budget); the server has no limit (max_slot_wal_keep_size)"

@@ -153,7 +153,7 @@ type Slot struct {
 	// Safe is what may still be written before the server may drop the slot. Missing: the server
 	// sets no limit (`max_slot_wal_keep_size`), or the slot is lost.
 	Safe *int64 `json:"safe_wal_bytes,omitempty"`
-	// At is when it was read.
+	// At is when it was read. Missing: it was made or lost since, so who reads it and the server's limit are not known.
 	At time.Time `json:"read_at,omitzero"`
 	// HeldBy is the open transaction that has the slot hold back most of `wal_budget`, which no sweep
 	// frees. Missing: none does.

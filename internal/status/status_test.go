@@ -64,10 +64,11 @@ func TestLossInWords(t *testing.T) {
 func TestWALText(t *testing.T) {
 	few, many := int64(8<<20), int64(16<<30)
 	for want, slot := range map[string]*Slot{
-		"8 MiB of 8 GiB (wal_budget); the server has no limit (max_slot_wal_keep_size)": {Retained: 8 << 20, Budget: 8 << 30},
+		"8 MiB of 8 GiB (wal_budget); the server has no limit (max_slot_wal_keep_size)": {Retained: 8 << 20, Budget: 8 << 30, At: time.Unix(1, 0)},
+		"0 B of 8 GiB (wal_budget)":                                                         {Budget: 8 << 30},
 		"8 MiB of 8 GiB (wal_budget)":                                                       {Retained: 8 << 20, Budget: 8 << 30, Lost: "its WAL exceeded max_slot_wal_keep_size (96MB)"},
-		"8 MiB of 8 GiB (wal_budget); the server allows 16 GiB more":                        {Retained: 8 << 20, Budget: 8 << 30, Safe: &many},
-		"8 MiB of 16 MiB (max_slot_wal_keep_size, the server's limit); wal_budget is 8 GiB": {Retained: 8 << 20, Budget: 8 << 30, Safe: &few},
+		"8 MiB of 8 GiB (wal_budget); the server allows 16 GiB more":                        {Retained: 8 << 20, Budget: 8 << 30, Safe: &many, At: time.Unix(1, 0)},
+		"8 MiB of 16 MiB (max_slot_wal_keep_size, the server's limit); wal_budget is 8 GiB": {Retained: 8 << 20, Budget: 8 << 30, Safe: &few, At: time.Unix(1, 0)},
 		"0 B: the server gave it up, its WAL exceeded max_slot_wal_keep_size (96MB)":        {WALStatus: "lost", Budget: 8 << 30, Lost: "its WAL exceeded max_slot_wal_keep_size (96MB)"},
 	} {
 		if got := slot.WALText(); got != want {
