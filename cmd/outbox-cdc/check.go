@@ -134,7 +134,7 @@ func preflightStreams(cfg *config.Config, chosen []*config.Stream) []preflight.S
 
 func printCheck(out io.Writer, r *preflight.Report) {
 	found := together(r.Findings)
-	printFindings(out, found)
+	printFindings(out, found, columns(out))
 	for _, level := range []preflight.Level{preflight.Warn, preflight.Fail} {
 		for i := range found {
 			if found[i].Level == level {
@@ -213,7 +213,17 @@ func (g *alike) by() string {
 // foundWidth is how wide the column with what was found may be.
 const foundWidth = 90
 
-func printFindings(out io.Writer, all []alike) {
+// tableWidth is how wide a terminal has to be for the table; on a narrower one each finding is a paragraph.
+const tableWidth = 150
+
+// printFindings prints for a terminal of some width; 0: it is none.
+func printFindings(out io.Writer, all []alike, width int) {
+	if width > 0 && width < tableWidth {
+		for i := range all {
+			printNarrow(out, &all[i], width)
+		}
+		return
+	}
 	w := newTable(out)
 	row(w, "", "CHECK", "STREAM", "ABOUT", "FOUND")
 	for i := range all {
@@ -225,6 +235,19 @@ func printFindings(out io.Writer, all []alike) {
 		}
 	}
 	_ = w.Flush() // as every print here
+}
+
+// printNarrow prints a finding on lines that fit into a terminal.
+func printNarrow(out io.Writer, f *alike, width int) {
+	const indent = 6
+	about := strings.Join(strings.Fields(f.by()+" "+f.Stream+" "+f.about()), " ")
+	for i, line := range wrapped(about+": "+f.Found, max(width-indent, 2*indent)) {
+		level := ""
+		if i == 0 {
+			level = string(f.Level)
+		}
+		fmt.Fprintf(out, "%-*s%s\n", indent, level, printable(line))
+	}
 }
 
 func printHints(out io.Writer, f *alike) {

@@ -13,7 +13,7 @@ func TestFindingsAreATable(t *testing.T) {
 	printFindings(&out, together([]preflight.Finding{
 		{Level: preflight.OK, Check: "slot", Stream: "orders", Subject: "slot a\tb", Found: "it is there"},
 		{Level: preflight.Fail, Check: "brokers", Subject: "é", Found: strings.Repeat("word ", 30)},
-	}))
+	}), 0)
 	first := strings.TrimSpace(strings.Repeat("word ", 18))
 	rest := strings.TrimSpace(strings.Repeat("word ", 12))
 	want := []string{
@@ -30,7 +30,7 @@ func TestFindingsAreATable(t *testing.T) {
 	role := preflight.Finding{Level: preflight.Skip, Check: "role", Stream: "orders", Subject: "app", Found: "shadow streams need none"}
 	other := down
 	other.Check = "table"
-	printFindings(&out, together([]preflight.Finding{down, role, down, other}))
+	printFindings(&out, together([]preflight.Finding{down, role, down, other}), 0)
 	want = []string{
 		"      CHECK     STREAM  ABOUT  FOUND",
 		"SKIP  2 checks  orders         could not look: no connection",
@@ -38,6 +38,11 @@ func TestFindingsAreATable(t *testing.T) {
 	}
 	if got := strings.Split(out.String(), "\n"); !slices.Equal(got, want) {
 		t.Errorf("%s\nwant\n%s", out.String(), strings.Join(want, "\n"))
+	}
+	out.Reset()
+	printFindings(&out, together([]preflight.Finding{role, {Level: preflight.Fail, Check: "brokers", Subject: "b", Found: "nobody answers there"}}), 30)
+	if got, want := out.String(), "SKIP  role orders app: shadow\n      streams need none\nFAIL  brokers b: nobody\n      answers there\n"; got != want {
+		t.Errorf("on a narrow terminal:\n%s\nwant\n%s", got, want)
 	}
 	if got := wrapped("", 10); !slices.Equal(got, []string{""}) {
 		t.Errorf("%q", got)

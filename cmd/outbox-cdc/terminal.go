@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/mattn/go-isatty"
+	"golang.org/x/term"
 )
 
 // What rows, tables, hosts and servers are called is other people's text. On a
@@ -87,6 +88,19 @@ func raw(w io.Writer) io.Writer {
 func isTerminal(w io.Writer) bool {
 	f, ok := raw(w).(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())
+}
+
+// columns is how wide a terminal is; 0: it is none.
+func columns(w io.Writer) int {
+	f, ok := raw(w).(*os.File)
+	if !ok {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd())) // #nosec G115 -- a file descriptor
+	if err != nil {
+		return 0
+	}
+	return width
 }
 
 // newTable is a table for people: tabs end cells, and Flush prints it.
