@@ -73,7 +73,7 @@ func connectError(what, user string, err error) *postgres.Error {
 	switch {
 	case errors.As(err, new(*tls.CertificateVerificationError)), errors.As(err, new(x509.UnknownAuthorityError)), errors.As(err, new(x509.HostnameError)):
 		e.Permanent, e.Hint = true, "correct sslrootcert or the server's certificate"
-	case strings.Contains(err.Error(), "server refused TLS connection"):
+	case postgres.NoTLS(err):
 		e.Permanent, e.Hint = true, "switch ssl on at the server, or set sslmode=disable"
 	case errors.Is(err, postgres.ErrShared):
 		e.Permanent = true

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
@@ -92,8 +93,9 @@ func (s *Stream) Run(ctx context.Context) error {
 		switch {
 		case errors.Is(err, statestore.ErrFenced), errors.Is(err, errSuperseded), errors.Is(err, exactlyonce.ErrSuperseded):
 			s.log.Warn().Err(err).Msg("another process took the lead while this one stood still or was cut off: it waits as a standby now")
-		case errors.Is(err, errMoved), errors.Is(err, errNewTerm): // as it should
-			s.log.Info().Msg(err.Error())
+		case errors.Is(err, errMoved), errors.Is(err, errNewTerm): // as it should, whatever was asked meanwhile
+			text := err.Error()
+			s.log.Info().Msg(text[max(0, strings.Index(text, errMoved.Error()), strings.Index(text, errNewTerm.Error())):])
 		default:
 			s.metrics.Lost()
 			s.tracker.lost()

@@ -119,24 +119,39 @@ type unconnected struct{ err error }
 
 func (u *unconnected) Unwrap() error { return u.err }
 
-func (u *unconnected) Error() string {
-	var reasons []string
+func (u *unconnected) Error() string { return strings.Join(u.reasons(), "; ") }
+
+const noTLS = "server refused TLS connection"
+
+// reasons are what was in the way, each once: that there is no TLS only where nothing else was.
+func (u *unconnected) reasons() []string {
+	var all []string
 	for _, line := range strings.Split(u.err.Error(), "\n") {
-		line = dialled.ReplaceAllString(strings.TrimSpace(line), "")
-		if line != "" && !slices.Contains(reasons, line) {
-			reasons = append(reasons, line)
+		line = standby.ReplaceAllString(strings.TrimSpace(line), "${1} is a standby, which takes no writes")
+		line = dialled.ReplaceAllString(line, "")
+		if line != "" && !slices.Contains(all, line) {
+			all = append(all, line)
 		}
 	}
-	const noTLS = "server refused TLS connection"
-	told := slices.DeleteFunc(slices.Clone(reasons), func(r string) bool { return strings.HasSuffix(r, noTLS) })
-	if len(told) > 0 { // that there is no TLS was no obstacle then
-		reasons = told
+	told := slices.DeleteFunc(slices.Clone(all), func(r string) bool { return strings.HasSuffix(r, noTLS) })
+	if len(told) > 0 {
+		return told
 	}
-	return strings.Join(reasons, "; ")
+	return all
 }
 
-// dialled is what the driver says before the network's own text, which names the address, or the server's.
-var dialled = regexp.MustCompile(`^\S+ \([^()]*\): (dial error: |failed SASL auth: )?`)
+// NoTLS says of a failed connection that servers answered, but none in TLS, which it needs.
+func NoTLS(err error) bool {
+	c, ok := errors.AsType[*pgconn.ConnectError](err)
+	return ok && c.Unwrap() != nil && strings.HasSuffix((&unconnected{c.Unwrap()}).Error(), noTLS)
+}
+
+var (
+	// dialled is what the driver says before the network's own text, which names the address, or the server's.
+	dialled = regexp.MustCompile(`^\S+ \([^()]*\): (dial error: |server error: |failed SASL auth: )?`)
+	// standby is what it says where target_session_attrs asks for one that takes writes.
+	standby = regexp.MustCompile(`^(\S+) \([^()]*\): ValidateConnect failed: read only connection$`)
+)
 
 // Text is an error for people: what the driver says of a failed connection in several lines is one, each reason once.
 func Text(err error) string {

@@ -37,9 +37,10 @@ func TestReasonOfAFailedConnection(t *testing.T) {
 		t.Errorf("%q", text)
 	}
 	for lines, want := range map[string]string{
-		"h:1 (h): tls error: server refused TLS connection\nh:1 (h): server error: FATAL: no password": "server error: FATAL: no password",
-		"h:1 (h): tls error: server refused TLS connection":                                            "tls error: server refused TLS connection",
-		"a:1 (a): dial error: x\nb:2 (b): dial error: y":                                               "x; y",
+		"h:1 (h): tls error: server refused TLS connection\nh:1 (h): server error: FATAL: no password":                                     "FATAL: no password",
+		"h:1 (h): tls error: server refused TLS connection":                                                                                "tls error: server refused TLS connection",
+		"a:1 (a): dial error: x\nb:2 (b): dial error: y":                                                                                   "x; y",
+		"a:1 (a): dial error: x\nb:2 (b): tls error: server refused TLS connection\nb:2 (b): ValidateConnect failed: read only connection": "x; b:2 is a standby, which takes no writes",
 	} {
 		if got := (&unconnected{errors.New(lines)}).Error(); got != want {
 			t.Errorf("%q: %q, want %q", lines, got, want)

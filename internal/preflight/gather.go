@@ -164,7 +164,7 @@ func (s *Session) refused(c *pgx.ConnConfig, err error) {
 		s.Permanent, s.Hint = true, "correct the host in postgres.dsn"
 	case strings.Contains(err.Error(), "certificate"):
 		s.Permanent, s.Hint = true, "correct sslrootcert in postgres.dsn, or the server's certificate"
-	case strings.Contains(err.Error(), "server refused TLS connection"):
+	case postgres.NoTLS(err):
 		s.Permanent, s.Hint = true, "switch ssl on at the server, or set sslmode=disable in postgres.dsn"
 	default:
 		s.Hint = fmt.Sprintf("make sure that PostgreSQL runs and listens on %s port %d", c.Host, c.Port)
