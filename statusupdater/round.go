@@ -73,20 +73,10 @@ func markUnsure(items []*item, err error) {
 }
 
 func (t *target) attemptArgs(items []*item) (tablesql.Params, error) {
-	args, err := t.ids(items)
-	if err != nil {
-		return args, err
-	}
-	var reasons, counts tablesql.Array
-	for _, it := range items {
-		reasons.Add(t.relation.Reason(it.mark.Reason))
-		counts.AddInt(it.expected)
-	}
-	args.BindArray(&reasons, "text")
-	if t.marking.Counted {
-		args.BindArray(&counts, "bigint")
-	}
-	return args, nil
+	return t.relation.AttemptArrays(len(items), func(i int) tablesql.Attempt {
+		m := &items[i].mark
+		return tablesql.Attempt{Row: m.Row, Reason: m.Reason, Expected: items[i].expected, Spends: m.Spends}
+	})
 }
 
 func (t *target) ids(items []*item) (tablesql.Params, error) {

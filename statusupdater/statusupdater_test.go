@@ -44,8 +44,33 @@ func TestAttemptsAreChargedUntilTheBudgetIsUsedUp(t *testing.T) {
 	b.expect(outbox.MarkSent, row, outbox.MarkedSettled, 0)
 }
 
-// An attempt that is not to be charged writes nothing, and says whether the row
-// is still to be tried.
+// A row that spends its budget is FAILED by one attempt, as if it had been tried that often; without a budget it is
+// tried again.
+func TestARowSpendsItsBudget(t *testing.T) {
+	b := newBench(t, fixture.Im2be())
+	rows := b.im2be(3)
+	b.expect(outbox.MarkAttempt, rows[1], outbox.MarkedRetry, 1)
+	b.db.Exec(t, `ALTER TABLE outbox ALTER retries TYPE smallint`)
+	for _, row := range rows[:2] {
+		b.updater.Do(outbox.Mark{Row: row, Kind: outbox.MarkAttempt, Reason: "no record", Spends: true})
+	}
+	got := b.await(2)
+	for _, row := range rows[:2] {
+		if got[row].State != outbox.MarkedFailed || got[row].Attempts != 3 {
+			t.Errorf("%+v", got[row])
+		}
+	}
+	b.want("FAILED 3 no record, FAILED 3 no record, PENDING 0 ", `SELECT string_agg(status || ' ' || retries || ' ' || coalesce(last_error, ''), ', ' ORDER BY status, retries) FROM outbox`)
+	endless := fixture.Im2be()
+	endless.Table.Mapping.Status.MaxAttempts = 0
+	b = newBench(t, endless)
+	row := b.im2be(1)[0]
+	b.updater.Do(outbox.Mark{Row: row, Kind: outbox.MarkAttempt, Reason: "no record", Spends: true})
+	if got := b.await(1)[row]; got.State != outbox.MarkedRetry || got.Attempts != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A row that was deleted, and another inserted with its id, are two: whatever
 // comes late of the first does not touch the second.
 func TestALateMarkFindsNoOtherRow(t *testing.T) {
@@ -78,6 +103,8 @@ func lateMarks(t *testing.T, l fixture.Layout, sqlType string) {
 	b.expect(outbox.MarkSent, ours, outbox.MarkedSent, 0)
 }
 
+// An attempt that is not to be charged writes nothing, and says whether the row
+// is still to be tried.
 func TestUnchargedAttempts(t *testing.T) {
 	b := newBench(t, fixture.Im2be())
 	rows := b.im2be(2)

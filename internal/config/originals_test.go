@@ -207,17 +207,16 @@ func fate(t *testing.T, db *harness.DB, table *outbox.Table, rows []*outbox.Row)
 func charge(t *testing.T, db *harness.DB, conn *pgx.Conn, relation *tablesql.Relation, marking tablesql.Marking, r *outbox.Row) (state string) {
 	t.Helper()
 	s := &r.Table.Mapping.Status
-	args, err := relation.RowArrays(1, func(int) *outbox.Row { return r })
+	before := 0
+	if marking.Counted {
+		before = s.MaxAttempts - 1
+		db.Exec(t, fmt.Sprintf("UPDATE %s SET %s = %d", r.Table, s.Attempts, before))
+	}
+	args, err := relation.AttemptArrays(1, func(int) tablesql.Attempt {
+		return tablesql.Attempt{Row: r, Reason: r.Err.Error(), Expected: int64(before)}
+	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	var reason, expected tablesql.Array
-	reason.Add(relation.Reason(r.Err.Error()))
-	args.BindArray(&reason, "text")
-	if marking.Counted {
-		db.Exec(t, fmt.Sprintf("UPDATE %s SET %s = %d", r.Table, s.Attempts, s.MaxAttempts-1))
-		expected.AddInt(int64(s.MaxAttempts - 1))
-		args.BindArray(&expected, "bigint")
 	}
 	step := tablesql.Step{SQL: marking.Attempt, Args: args, Each: func(row [][]byte) error { state = string(row[2]); return nil }}
 	if err := tablesql.Run(t.Context(), conn, step); err != nil {

@@ -105,6 +105,9 @@ type Mark struct {
 	// Uncharged says of MarkAttempt that nothing is to be written: the answer is
 	// MarkedRetry while the row is PENDING.
 	Uncharged bool
+	// Spends says of MarkAttempt that the row uses up its budget with this attempt: each further one
+	// would come at once, and to the same.
+	Spends bool
 	// Refused says that the row was refused before, alone: it is tried apart from
 	// rows that were not.
 	Refused bool

@@ -179,16 +179,14 @@ func counters(t *testing.T, db *harness.DB, table *outbox.Table, greatest string
 		db.Exec(t, fmt.Sprintf(`UPDATE outbox SET status = '%s', version = %s, retries = %[2]s`, status, greatest))
 	}
 	mark := func(sql, charge string) Step {
-		args, err := r.RowArrays(1, func(int) *outbox.Row { return &outbox.Row{ID: id} })
+		row := &outbox.Row{ID: id}
+		args, err := r.RowArrays(1, func(int) *outbox.Row { return row })
+		if charge != "" {
+			expected, _ := strconv.ParseInt(charge, 10, 64)
+			args, err = r.AttemptArrays(1, func(int) Attempt { return Attempt{row, "no", expected, true} })
+		}
 		if err != nil {
 			t.Fatal(err)
-		}
-		if charge != "" {
-			var reasons, counts Array
-			reasons.Add("no")
-			counts.Add(charge)
-			args.BindArray(&reasons, "text")
-			args.BindArray(&counts, "bigint")
 		}
 		return Step{SQL: sql, Args: args}
 	}

@@ -17,13 +17,43 @@ type Marking struct {
 	Sent string
 	// SentFree is Sent for the rows that nobody has locked.
 	SentFree string
-	// Attempt charges one attempt each. Bound after the RowArrays: reasons, and where
-	// Counted the counts that were read before. It returns the count and the
+	// Attempt charges one attempt each; its arguments are AttemptArrays. It returns the count and the
 	// state (State's letters) that it left. Empty: the table keeps nothing of
 	// an attempt.
 	Attempt, AttemptFree string
 	// Counted: the table stores a count of attempts.
 	Counted bool
+}
+
+// Attempt is what one row is charged with.
+type Attempt struct {
+	Row    *outbox.Row
+	Reason string
+	// Expected is the count that was read before, where Counted.
+	Expected int64
+	// Spends says that the row uses up its budget.
+	Spends bool
+}
+
+// AttemptArrays are the arguments of Marking.Attempt.
+func (r *Relation) AttemptArrays(n int, of func(i int) Attempt) (Params, error) {
+	args, err := r.RowArrays(n, func(i int) *outbox.Row { return of(i).Row })
+	if err != nil {
+		return args, err
+	}
+	var reasons, counts, spends Array
+	for i := range n {
+		a := of(i)
+		reasons.Add(r.Reason(a.Reason))
+		counts.AddInt(a.Expected)
+		spends.Add(strconv.FormatBool(a.Spends))
+	}
+	args.BindArray(&reasons, "text")
+	if r.Table.Mapping.Status.Attempts != "" {
+		args.BindArray(&counts, "bigint")
+		args.BindArray(&spends, "boolean")
+	}
+	return args, nil
 }
 
 // Marking builds the statements for the relation.
@@ -168,6 +198,15 @@ func (r *Relation) raisedAttempts() string {
 	return fmt.Sprintf("least(%s, %d) + 1", r.counted(), r.Column(r.Table.Mapping.Status.Attempts).greatest()-1)
 }
 
+// charged is the count that an attempt leaves: one more, or the whole budget of a row that spends it.
+func (r *Relation) charged() string {
+	s, raised := &r.Table.Mapping.Status, r.raisedAttempts()
+	if s.MaxAttempts <= 0 {
+		return raised
+	}
+	return fmt.Sprintf("CASE WHEN u.spends THEN greatest(%s, least(%s, %d)) ELSE %[1]s END", raised, r.budget(), r.Column(s.Attempts).greatest())
+}
+
 // greatest is the greatest value of a counter's type.
 func (c *Column) greatest() int64 {
 	switch c.OID {
@@ -185,9 +224,9 @@ func (r *Relation) attemptSQL(free bool) string {
 	var guards []string
 	var set []assignment
 	if s.Attempts != "" {
-		further = append(further, "expected", "bigint")
+		further = append(further, "expected", "bigint", "spends", "boolean")
 		guards = append(guards, r.counted()+" = u.expected")
-		set = append(set, assignment{s.Attempts, r.raisedAttempts()})
+		set = append(set, assignment{s.Attempts, r.charged()})
 	}
 	head := r.update(append(append(set, assignment{s.LastError, "u.reason"}), r.failedSet()...))
 	if head == "" {
@@ -205,7 +244,7 @@ func (r *Relation) failedSet() []assignment {
 	case s.MaxAttempts <= 0:
 		return nil
 	case s.Attempts != "":
-		spent = r.raisedAttempts() + " >= " + r.budget()
+		spent = r.charged() + " >= " + r.budget()
 	case s.MaxAttempts == 1:
 		spent = "true"
 	default:

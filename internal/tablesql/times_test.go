@@ -158,12 +158,7 @@ func TestTimesAreWrittenAsTheyAreRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		sent, _ := r.RowArrays(1, func(int) *outbox.Row { return &outbox.Row{ID: "1"} })
-		attempt, _ := r.RowArrays(1, func(int) *outbox.Row { return &outbox.Row{ID: "2"} })
-		reason, expected := &Array{}, &Array{}
-		reason.Add("no")
-		expected.Add("9")
-		attempt.BindArray(reason, "text")
-		attempt.BindArray(expected, "bigint")
+		attempt, _ := r.AttemptArrays(1, func(int) Attempt { return Attempt{Row: &outbox.Row{ID: "2"}, Reason: "no", Expected: 9} })
 		check := Step{
 			SQL: fmt.Sprintf(`SELECT (SELECT bool_and(v <= %[2]s AND v > %[3]s) FROM (SELECT unnest(ARRAY[sent, failed, touched]) v) v) IS NOT FALSE, num_nonnulls(sent, failed, touched, expires), expires > %[2]s
 				FROM public.%[1]s ORDER BY id`, name, c.now, strings.ReplaceAll(c.now, "clock_timestamp()", "(clock_timestamp() - interval '5 minutes')")),

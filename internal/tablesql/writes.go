@@ -55,18 +55,16 @@ func (r *Relation) Writes() ([]Write, error) {
 	if marking.Attempt != "" {
 		all = append(all, r.attemptWrites(marking.Attempt)...)
 	}
-	none := func(int) *outbox.Row { return nil }
 	for i := range all {
 		w := &all[i]
 		w.state = r.ourPending()
-		if w.Explain.Args, err = r.RowArrays(0, none); err != nil {
+		if i == 0 {
+			w.Explain.Args, err = r.RowArrays(0, nil)
+		} else {
+			w.Explain.Args, err = r.AttemptArrays(0, nil)
+		}
+		if err != nil {
 			return nil, err
-		}
-		if i > 0 {
-			w.Explain.Args.BindArray(&Array{}, "text")
-		}
-		if i > 0 && marking.Counted {
-			w.Explain.Args.BindArray(&Array{}, "bigint")
 		}
 	}
 	if r.Table.Mapping.Status.Processing != "" {
