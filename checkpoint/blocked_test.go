@@ -273,3 +273,120 @@ func TestKeysOfACrowdedTableHurry(t *testing.T) {
 		}
 	}
 }
+
+// When a table hurries, a row of a page that can be no record uses up its budget at once, and good rows of the page are
+// published; one that Kafka refused is charged once. A small page ends that.
+func TestBadRowsOfACrowdedTable(t *testing.T) {
+	cfg := blockedConfig()
+	cfg.MaxKeys, cfg.MaxRetryingKeys, cfg.MaxRows, cfg.PageRows, cfg.SmallRound = 2, 6, 100, 20, 1
+	cfg.Tables[0].Mapping.OnFailed, cfg.Tables[0].Mapping.Status.MaxAttempts = outbox.OnFailedSkip, 10
+	c := New(cfg)
+	c.Tick(epochStart)
+	c.Connect(Connected{Streaming: true})
+	c.topics.proven[outbox.TopicScope("main", "x")] = true
+	rows := 0
+	row := func(err error) *outbox.Row {
+		rows++
+		return &outbox.Row{Table: cfg.Tables[0], ID: strconv.Itoa(rows), Cluster: "main", Topic: "x", Key: []byte(strconv.Itoa(rows)), Pending: true, Err: err}
+	}
+	crowd := func(n int) {
+		for range n {
+			c.park(outbox.KeyScope(row(nil)), outbox.CauseRowError, "refused", epochStart.Add(time.Hour))
+		}
+	}
+	bad := errors.New("no record")
+	// charged takes a page of the table with a bad row and a good one, which Kafka refuses.
+	charged := func(when string, spends, more bool) (badRow *outbox.Row) {
+		t.Helper()
+		c.Take()
+		c.ask([]*park{c.parks.of(outbox.TableScope(cfg.Tables[0]))}, nil)
+		page := []*outbox.Row{row(bad), row(nil)}
+		c.Swept(outbox.Page{Rows: page, More: more})
+		r := c.Take()
+		if len(r.Commands) != 1 || len(r.Commands[0].Publish) != 1 || r.Commands[0].Publish[0] != page[1] {
+			t.Fatalf("%s: %+v", when, r.Commands)
+		}
+		if len(r.Marks) != 1 || r.Marks[0].Row != page[0] || r.Marks[0].Spends != spends {
+			t.Fatalf("%s: the bad row: %+v", when, r.Marks)
+		}
+		c.Outcome(outbox.Outcome{Rows: page[1:], Class: outbox.Refused, Scope: outbox.KeyScope(page[1]), Blocked: true, Err: bad})
+		if r = c.Take(); len(r.Marks) != 1 || r.Marks[0].Spends {
+			t.Fatalf("%s: the refused row: %+v", when, r.Marks)
+		}
+		return page[0]
+	}
+	crowd(3)
+	charged("some are parked", false, true)
+	crowd(3)
+	spent := charged("it is crowded", true, true)
+	c.parks.keys[spent.Table.String()] = 3
+	charged("it is crowded no more", true, true)
+	c.remarkLater(outbox.Marked{Row: spent, Kind: outbox.MarkAttempt}, c.now)
+	if marks := c.Take().Marks; len(marks) != 1 || !marks[0].Spends {
+		t.Errorf("asked again: %+v", marks)
+	}
+	c.ask([]*park{c.parks.of(outbox.TableScope(cfg.Tables[0]))}, nil)
+	c.Swept(outbox.Page{})
+	c.parks.keys[spent.Table.String()] = 3
+	charged("no flood is left", false, true)
+}
+
+// The park of a key that awaits the answer to a charge is written with what the answer says, and not at all if the row is
+// FAILED; where a position waits for it, at once.
+func TestAParkIsWrittenWhenItsRowIsCharged(t *testing.T) {
+	for name, x := range map[string]struct {
+		with   func(c *Core)
+		answer outbox.MarkState
+		// puts are the writes of the key before and after the answer.
+		puts [2]int
+	}{
+		"it is FAILED":         {func(*Core) {}, outbox.MarkedFailed, [2]int{0, 0}},
+		"it is tried again":    {func(*Core) {}, outbox.MarkedRetry, [2]int{0, 1}},
+		"it is answered later": {func(*Core) {}, 0, [2]int{0, 0}},
+		"a hand-back ends": {func(c *Core) {
+			topic := c.park(topicScope("y"), outbox.CauseTopic, "", time.Time{})
+			topic.phase, c.hb = keeping, &handback{parks: []*park{topic}, step: hbRemoving}
+		}, outbox.MarkedRetry, [2]int{1, 1}},
+		"a position waits": {func(c *Core) {
+			c.Begin(outbox.Transaction{XID: 7, Commit: 10})
+			c.settleUnder(c.ledger.hold(), c.parks.list[1])
+		}, outbox.MarkedRetry, [2]int{1, 1}},
+	} {
+		cfg := blockedConfig()
+		cfg.Tables[0].Mapping.OnFailed = outbox.OnFailedSkip
+		c := New(cfg)
+		c.Tick(epochStart)
+		c.Connect(Connected{Streaming: true})
+		wide := c.park(outbox.TableScope(cfg.Tables[0]), outbox.CauseKeys, "", time.Time{})
+		wide.durable, wide.written, wide.asked = true, wide.version, true
+		c.ask([]*park{wide}, nil)
+		r := &outbox.Row{Table: cfg.Tables[0], ID: "1", Cluster: "main", Topic: "x", Key: []byte("k"), Pending: true, Err: errors.New("no record")}
+		c.Swept(outbox.Page{Rows: []*outbox.Row{r}, More: true})
+		x.with(c)
+		writes := func() (puts, deletes int) {
+			c.ready = Ready{}
+			c.forgetUnwritten()
+			if c.writeParks(); c.ready.Parks != nil {
+				for _, p := range c.ready.Parks.Put {
+					if p.Scope == outbox.KeyScope(r) {
+						puts++
+					}
+				}
+				deletes = len(c.ready.Parks.Delete)
+				c.ParksWritten(outbox.ParksCommitted)
+			}
+			return puts, deletes
+		}
+		before, _ := writes()
+		if x.answer != 0 {
+			c.Marked([]outbox.Marked{{Row: r, Kind: outbox.MarkAttempt, State: x.answer, Attempts: 1}})
+		}
+		after, deletes := writes()
+		if got := [2]int{before, after}; got != x.puts || deletes > 0 {
+			t.Errorf("%s: the key is written %v times, %d are deleted", name, got, deletes)
+		}
+		if gone := c.parks.of(outbox.KeyScope(r)) == nil; gone != (name == "it is FAILED") {
+			t.Errorf("%s: it is gone: %v", name, gone)
+		}
+	}
+}

@@ -12,7 +12,7 @@ import (
 func (c *Core) blockedKey(r *outbox.Row) *park {
 	c.block(r)
 	p := c.parks.ofKey(r)
-	p.durable, p.written = true, p.version
+	p.durable, p.written, p.asked = true, p.version, true
 	return p
 }
 

@@ -129,6 +129,7 @@ func (c *Core) readParks(parks []outbox.Park) {
 	}
 	for _, p := range c.parks.list {
 		c.parks.wake(p)
+		p.asked = p.asked || held[p.Scope]
 		// While a change is outstanding what was read may be old.
 		p.durable = p.left || held[p.Scope] && c.writing == nil
 		if !p.durable {

@@ -127,6 +127,7 @@ func (c *Core) Take() Ready {
 	c.parks.wakeDue(c.now)
 	c.markAgain()
 	c.retryStalls()
+	c.forgetUnwritten()
 	if c.connected && !c.draining {
 		c.markUnmarked()
 		c.parkClusters()

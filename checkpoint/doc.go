@@ -121,6 +121,8 @@
 //   - slotAfterPark: A slot is made only after the stream's park is durable.
 //   - narrowing: A park that replaces another (the stream's goes, a key's stays) is committed in
 //     the transaction that removes it, or before.
+//   - postponedWritten: A park that was not written yet, since it awaits an answer, is committed with
+//     the next removal of a hand-back's parks.
 //   - rewriteUnknown: A removal whose outcome is unknown is written again before anything more
 //     is confirmed.
 //   - tableHolds: Nothing is confirmed past the point from which a table's rows cannot be read
@@ -138,6 +140,8 @@
 //   - backoffHolds: A key is not handed back while it waits for its next try.
 //   - failureWithdraws: A failure takes the key's later rows out of what was read and is not
 //     published yet; rows that are given back are left to the sweeper.
+//   - spendsBadOnly: While a table hurries, only a row that can be no record uses up its budget
+//     with one attempt.
 //   - chargeRefusedOnly: Only a row that was refused is charged an attempt, not one that is
 //     given back for its topic.
 //   - blockStays: A key that waits for the operator goes on waiting when another row of it

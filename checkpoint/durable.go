@@ -29,15 +29,13 @@ func (c *Core) writeParks() {
 	change := &outbox.ParkChange{}
 	if c.hb != nil && c.hb.step == hbRemoving {
 		w.hb = c.hb
-		w.removals = append(w.removals, c.hb.parks...)
 	}
 	for _, p := range c.parks.awake {
-		if p.phase == absorbed {
+		switch {
+		case p.phase == absorbed, p.phase == keeping && w.hb != nil:
 			w.removals = append(w.removals, p)
-		}
-	}
-	for _, p := range c.parks.awake {
-		if p.dirty() && !slices.Contains(w.removals, p) {
+		case p.dirty() && (w.hb != nil || !p.postponed()):
+			p.asked = true
 			w.puts = append(w.puts, put{p, p.version})
 			change.Put = append(change.Put, p.Park)
 		}
@@ -50,6 +48,18 @@ func (c *Core) writeParks() {
 		c.writing = w
 		c.ready.Parks = change
 	}
+}
+
+// forgetUnwritten removes the parks that are over before our table was told of them. Others may go on then, so it
+// comes first in a step.
+func (c *Core) forgetUnwritten() {
+	var parks []*park
+	for _, p := range c.parks.awake {
+		if p.phase == absorbed && !p.asked {
+			parks = append(parks, p)
+		}
+	}
+	c.unpark(parks...)
 }
 
 // ParksWritten answers Parks.
@@ -67,17 +77,12 @@ func (c *Core) ParksWritten(r outbox.ParkResult) {
 		put.p.written = put.version
 		c.nowDurable(put.p)
 	}
-	for _, p := range w.removals {
-		if p.phase == absorbed { // others go with the hand-back, or have failed again
-			c.unpark(p)
-		}
-	}
+	// Others go with the hand-back, or have failed again.
+	c.unpark(slices.DeleteFunc(w.removals, func(p *park) bool { return p.phase != absorbed })...)
 	if w.hb == nil || w.hb != c.hb {
 		return
 	}
-	for _, p := range w.hb.parks {
-		c.unpark(p)
-	}
+	c.unpark(w.hb.parks...)
 	if c.gate != nil { // else draining; what was kept goes on, up to B after a look
 		c.gate.keeping, c.gate.check = false, w.hb.insert
 	}

@@ -49,9 +49,10 @@ func (c *Core) retriesTooMany(table string) bool {
 	return c.crowded(table) || c.parks.unmarked[table] > c.cfg.MaxKeys
 }
 
-func (c *Core) crowded(table string) bool {
-	return c.parks.keys[table]-c.parks.blocked[table] > c.cfg.MaxRetryingKeys
-}
+func (c *Core) crowded(table string) bool { return c.retrying(table) > c.cfg.MaxRetryingKeys }
+
+// retrying is how many of the table's keys do not wait for the operator.
+func (c *Core) retrying(table string) int { return c.parks.keys[table] - c.parks.blocked[table] }
 
 // hurries says whether other rows of a table wait because so many of its keys wait for a retry.
 // Then none waits for its time: their budgets end, however long the back-off, and others get room.
@@ -64,6 +65,9 @@ func (c *Core) hurries(table string) bool {
 // hurry ends the back-off of a table's keys when it begins to hurry. Keys that fail meanwhile get
 // none, see nextTry.
 func (c *Core) hurry() {
+	if c.parks.ofKind[outbox.ScopeTable] == 0 {
+		return
+	}
 	for _, p := range c.parks.awake {
 		if p.Scope.Kind != outbox.ScopeTable || p.hurried == c.hurries(p.Scope.Table) {
 			continue
@@ -71,6 +75,7 @@ func (c *Core) hurry() {
 		if p.hurried = !p.hurried; !p.hurried {
 			continue
 		}
+		p.spending = true
 		for _, o := range c.parks.list {
 			if o.Scope.Kind >= outbox.ScopeKey && o.Scope.Table == p.Scope.Table && o.Cause == outbox.CauseRowError && o.Next.After(c.now) {
 				c.parks.tryAt(o, c.now)
@@ -78,4 +83,21 @@ func (c *Core) hurry() {
 		}
 		return // awake is another list now
 	}
+}
+
+// calm ends the spending of the table, or of all, when a small page shows that no flood is left.
+func (c *Core) calm(s *sweep) {
+	for _, p := range c.parks.awake {
+		if p.spending && !p.hurried && (s.parks[0] == p || s.parks[0].Scope.Kind == outbox.ScopeStream) {
+			p.spending = false
+		}
+	}
+}
+
+// spends says that an attempt of the row uses up its budget. The row can be no record, and was read from the table, as
+// all rows of a parked one are: further tries would read the same, and would come at once, because the table
+// hurries. So a row costs one statement, and pages get past bad rows as fast as past good ones.
+func (c *Core) spends(r *outbox.Row) bool {
+	p := c.parks.of(outbox.TableScope(r.Table))
+	return p != nil && p.spending && r.Err != nil
 }

@@ -18,6 +18,8 @@ const (
 	// absorbed: the park is being removed because a wider durable one covers it;
 	// the WAL's rows are discarded under that one.
 	absorbed
+	// removed: it is parked no more.
+	removed
 )
 
 // park is one parked scope: what is parked and why (outbox.Park), whether our table holds
@@ -58,6 +60,8 @@ type durability struct {
 	// version counts changes; written is the one our table holds. They differ as long as
 	// a change has to be written.
 	version, written int
+	// asked: our table was asked to hold it, or did when it was read. Else it holds nothing.
+	asked bool
 	// waiting are holds of discarded rows, released when the park is durable.
 	waiting []hold
 	// releasesInFlight, of the stream's park: rows in flight do not hold the confirmed position either.
@@ -65,6 +69,12 @@ type durability struct {
 }
 
 func (d *durability) dirty() bool { return d.version != d.written }
+
+// postponed says that a new park of a key need not be written yet: mostly it is over with the answer that it awaits.
+// No position waits for it, since its row was read under a wider park; before that one goes, it is written.
+func (p *park) postponed() bool {
+	return p.Scope.Kind >= outbox.ScopeKey && !p.asked && p.awaiting > 0 && len(p.waiting) == 0
+}
 
 type hold struct {
 	seq int64

@@ -41,10 +41,12 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	return p
 }
 
-// unpark forgets a park that our table no longer holds.
-func (c *Core) unpark(p *park) {
-	c.note(Note{Kind: NoteUnparked, Park: p.Park})
-	c.parks.remove(p)
+// unpark forgets parks that our table does not hold.
+func (c *Core) unpark(parks ...*park) {
+	for _, p := range parks {
+		c.note(Note{Kind: NoteUnparked, Park: p.Park})
+	}
+	c.parks.remove(parks)
 }
 
 // blocksSweep says that rows of the park must not be published now.

@@ -146,16 +146,23 @@ func owned(s outbox.Scope) outbox.Scope {
 	return s
 }
 
-func (s *parkSet) remove(p *park) {
-	s.setCause(p, "")
-	s.takeHolds(p)
-	delete(s.byScope, p.Scope)
-	gone := func(o *park) bool { return o == p }
-	s.list, s.awake = slices.DeleteFunc(s.list, gone), slices.DeleteFunc(s.awake, gone)
-	s.ofKind[p.Scope.Kind]--
-	if p.Scope.Kind >= outbox.ScopeKey {
-		s.keys[p.Scope.Table] -= weight(&p.Scope)
+// remove is of many at once: a table has tens of thousands.
+func (s *parkSet) remove(parks []*park) {
+	if len(parks) == 0 {
+		return
 	}
+	for _, p := range parks {
+		s.setCause(p, "")
+		s.takeHolds(p)
+		delete(s.byScope, p.Scope)
+		s.ofKind[p.Scope.Kind]--
+		if p.Scope.Kind >= outbox.ScopeKey {
+			s.keys[p.Scope.Table] -= weight(&p.Scope)
+		}
+		p.phase = removed
+	}
+	gone := func(p *park) bool { return p.phase == removed }
+	s.list, s.awake = slices.DeleteFunc(s.list, gone), slices.DeleteFunc(s.awake, gone)
 }
 
 // setCause keeps count of the keys that wait for the operator, and of the rows that

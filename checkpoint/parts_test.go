@@ -156,7 +156,8 @@ func (p *park) inconsistency() error {
 		p.blocker != stillFailed && !blocked,
 		(p.mark != nil || p.left || len(p.alsoLeft) > 0) && !p.Unmarked(),
 		len(p.alsoLeft) > 0 && !p.left,
-		(p.hurried || p.refusedAt > 0) && kind != outbox.ScopeTable,
+		(p.hurried || p.spending || p.refusedAt > 0) && kind != outbox.ScopeTable,
+		p.written > 0 && !p.asked && !p.left,
 		p.releasesInFlight && kind != outbox.ScopeStream:
 		return fmt.Errorf("the park of %v knows what it cannot: %+v", p.Scope, p)
 	}

@@ -38,7 +38,7 @@ func (c *Core) failInTurn(h uint32) {
 	}
 	key := outbox.KeyScope(e.row)
 	if c.tables.stateless || !c.inSinkOf(key) {
-		c.fail(h, e.row.Err)
+		c.charge(h, e.row.Err)
 		return
 	}
 	p := c.park(key, outbox.CauseRowError, e.row.Err.Error(), time.Time{})
@@ -46,18 +46,24 @@ func (c *Core) failInTurn(h uint32) {
 	c.leave(h, p)
 }
 
-// fail charges a row one attempt and parks its key: the row and the key's later
-// ones are the sweeper's from here on.
+// fail charges a row that was refused, and has its key wait for the rows that the sink gives back.
 func (c *Core) fail(h uint32, err error) {
+	if p := c.charge(h, err); p != nil {
+		c.awaitAnswers(p)
+	}
+}
+
+// charge charges a row one attempt and parks its key: the row and the key's later
+// ones are the sweeper's from here on. A table without state has no parks.
+func (c *Core) charge(h uint32, err error) *park {
 	e := &c.rows.entries[h]
 	if c.tables.stateless {
 		c.stall(outbox.KeyScope(e.row), h, err)
-		return
+		return nil
 	}
-	e.reason = err.Error()
+	e.reason, e.spends = err.Error(), c.spends(e.row)
 	p := c.park(outbox.KeyScope(e.row), outbox.CauseRowError, e.reason, c.now.Add(c.cfg.BackoffMin))
 	p.failedRow = strings.Clone(e.row.ID)
-	c.awaitAnswers(p)
 	c.rows.fly(h, attempt)
 	if e.awaits == nil { // until the attempt is counted nobody passes the row
 		e.awaits = p
@@ -65,5 +71,6 @@ func (c *Core) fail(h uint32, err error) {
 	}
 	c.settleUnder(e.tx, p)
 	e.tx = noTx
-	c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkAttempt, Reason: e.reason, Uncharged: e.uncharged})
+	c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkAttempt, Reason: e.reason, Uncharged: e.uncharged, Spends: e.spends})
+	return p
 }

@@ -32,6 +32,7 @@ type entry struct {
 	prev, next uint32            // in flight; next also links free entries
 	reason     string            // of attempt: the error's text
 	uncharged  bool              // of attempt: the error is not to be counted
+	spends     bool              // of attempt: it uses up the row's budget
 	unmarked   bool              // its mark was refused with the table's last
 	once       bool              // delivered exactly once: its unit is noted with its first mark's answer
 	stale      bool              // of inSink: the sink has asked what the row is now

@@ -35,6 +35,7 @@ var near = map[string]uint64{
 
 // often are the faults without which a rule has nothing to protect from.
 var often = map[string][]eventKind{
+	"postponedWritten":     {evTopicDown, evClusterDown},
 	"rewriteUnknown":       {evParksUnknown, evKill},
 	"keepFromStatement":    {evSlotLost},
 	"repeatDiscarded":      {evInvisible},
@@ -94,7 +95,8 @@ var about = map[string]func(*plan){
 		p.keys, p.procs = 1, 1
 		p.weights[evKill] = 4
 	},
-	"knownParks": (*plan).manyTopics,
+	"knownParks":       (*plan).manyTopics,
+	"postponedWritten": func(p *plan) { p.keys, p.clusters = 1, []string{"main", "other"} },
 }
 
 // scarceWAL parks the stream now and then while it streams.

@@ -283,7 +283,7 @@ func (w *world) checkEnd() {
 		if r.status == statusSent && r.copies == 0 {
 			w.fail("I2", r, "%v is SENT and is not in Kafka", r)
 		}
-		if r.status == statusFailed && r.refusals+r.unknown < r.table.Mapping.Status.MaxAttempts {
+		if r.status == statusFailed && !r.spent && r.refusals+r.unknown < r.table.Mapping.Status.MaxAttempts {
 			w.fail("I7", r, "%v is FAILED after %d refusals", r, r.refusals)
 		}
 	}

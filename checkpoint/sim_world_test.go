@@ -134,6 +134,7 @@ type dbRow struct {
 	undone         bool      // a failover took it back from being terminal, gone or not due
 	refusals       int       // by Kafka, or read with an error of its own
 	unknown        int       // attempts that may have been charged twice
+	spent          bool      // it used up its budget at once
 	copies         int       // in Kafka
 	owed           int       // copies before the row may be SENT, where delivery is exactly once
 	allowed        int       // copies that an unknown outcome explains
@@ -998,7 +999,7 @@ func (w *world) mark(m outbox.Mark) outbox.Marked {
 		w.markSent(r)
 		a.State = outbox.MarkedSent
 	default:
-		w.markAttempt(r, &a)
+		w.markAttempt(r, &m, &a)
 	}
 	return a
 }
@@ -1019,7 +1020,7 @@ func (w *world) markSent(r *dbRow) {
 	w.set(r, statusSent, r.attempts)
 }
 
-func (w *world) markAttempt(r *dbRow, a *outbox.Marked) {
+func (w *world) markAttempt(r *dbRow, m *outbox.Mark, a *outbox.Marked) {
 	if r.status != statusPending {
 		w.fail("I5", r, "%v was %v and is charged an attempt", r, r.status)
 	}
@@ -1027,9 +1028,16 @@ func (w *world) markAttempt(r *dbRow, a *outbox.Marked) {
 	if a.Attempts > r.refusals+r.unknown {
 		w.fail("I7", r, "%v is charged attempt %d after %d refusals", r, a.Attempts, r.refusals)
 	}
+	budget := r.table.Mapping.Status.MaxAttempts
+	if m.Spends {
+		if m.Row.Err == nil || m.Row.XID != 0 {
+			w.fail("I7", r, "%v spends its budget, and another try may go otherwise", r)
+		}
+		a.Attempts, r.spent = max(a.Attempts, budget), true
+	}
 	a.State = outbox.MarkedRetry
 	status := statusPending
-	if a.Attempts >= r.table.Mapping.Status.MaxAttempts {
+	if a.Attempts >= budget {
 		a.State, status = outbox.MarkedFailed, statusFailed
 	}
 	w.set(r, status, a.Attempts)

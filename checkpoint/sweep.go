@@ -9,10 +9,10 @@ import (
 // requestSweep asks for the next page of the scopes whose turn it is. While a
 // hand-back is before its gate's opening, nothing is swept.
 func (c *Core) requestSweep() {
+	c.hurry()
 	if c.cfg.Shadow || c.paced() || c.sweeps.page != nil || c.hb != nil || c.rows.count+c.cfg.PageRows > c.cfg.MaxRows || c.rows.bytes >= c.cfg.MaxBytes {
 		return
 	}
-	c.hurry()
 	target := c.nextTarget()
 	if parks := c.nextScan(); len(parks) > 0 && (len(target) == 0 || !c.sweeps.scannedLast) {
 		c.askScan(parks)
@@ -92,6 +92,7 @@ func (c *Core) Swept(page outbox.Page) {
 	}
 	if small {
 		c.absorbSwept(s)
+		c.calm(s)
 	}
 }
 
@@ -103,11 +104,17 @@ func (c *Core) absorbSwept(s *sweep) {
 	for e := range c.rows.flying() {
 		busy[outbox.KeyScope(e.row)] = true
 	}
-	for _, p := range c.parks.list {
-		swept := slices.ContainsFunc(s.parks, func(o *park) bool {
-			return o == p || o.Scope.Kind == outbox.ScopeStream || o.Scope.Kind == outbox.ScopeTable && o.Scope.Table == p.Scope.Table
-		})
-		if swept && p.Scope.Kind >= outbox.ScopeKey && p.failedAt <= s.askedAt && !busy[p.Scope] && !c.blocksSweep(p) {
+	swept := s.parks // of keys; else those that the wide one contains
+	if wide := s.parks[0].Scope; wide.Kind < outbox.ScopeKey {
+		swept = nil
+		for _, p := range c.parks.list {
+			if wide.Kind == outbox.ScopeStream || wide.Kind == outbox.ScopeTable && wide.Table == p.Scope.Table {
+				swept = append(swept, p)
+			}
+		}
+	}
+	for _, p := range swept {
+		if c.parks.of(p.Scope) == p && p.Scope.Kind >= outbox.ScopeKey && p.failedAt <= s.askedAt && !busy[p.Scope] && !c.blocksSweep(p) {
 			c.absorb(p)
 		}
 	}

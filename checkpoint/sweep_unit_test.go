@@ -16,13 +16,13 @@ var errOurs = errors.New("refused")
 // keyed parks a key as durable.
 func (c *Core) keyed(r *outbox.Row) *park {
 	p := c.park(outbox.KeyScope(r), outbox.CauseRowError, "", time.Time{})
-	p.durable, p.written = true, p.version
+	p.durable, p.written, p.asked = true, p.version, true
 	return p
 }
 
 func (c *Core) parkedTable(t *outbox.Table, cause outbox.Cause) *park {
 	p := c.park(outbox.TableScope(t), cause, "", time.Time{})
-	p.durable, p.written = true, p.version
+	p.durable, p.written, p.asked = true, p.version, true
 	return p
 }
 
@@ -92,7 +92,7 @@ func TestWhichParksAreDue(t *testing.T) {
 		"the stream is parked": {func(c *Core, _ *outbox.Table, _, _ *park) {
 			c.park(outbox.StreamScope(), outbox.CauseMissed, "", time.Time{})
 		}, false, false},
-		"no table's park": {func(c *Core, _ *outbox.Table, _, wide *park) { c.unpark(wide) }, true, true},
+		"no table's park": {func(c *Core, _ *outbox.Table, _, wide *park) { c.unpark(wide) }, true, false},
 	} {
 		c, table, _ := begun(t, outbox.PublishedStatus)
 		key, wide := c.keyed(rowOf(table, "a")), c.parkedTable(table, outbox.CauseKeys)

@@ -59,4 +59,6 @@ func same(created, other int64) bool {
 type tableTrouble struct {
 	refusedAt uint64 // when the table last refused a statement, in generations
 	hurried   bool   // its keys' back-off was ended
+	// spending: it has hurried, and no page of it was small since; see Core.spends.
+	spending bool
 }

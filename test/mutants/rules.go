@@ -42,8 +42,9 @@ var rules = []rule{
 	}},
 	{name: "slotAfterPark", scenario: "TestSlotIsMadeUnderADurablePark", without: []removal{{"Core.SlotMayBeMade", "p != nil && p.durable", "(true || p != nil)"}}},
 	{name: "narrowing", scenario: "TestNarrowingIsOneTransaction", without: []removal{
-		{"Core.writeParks", "if p.dirty() && ", "if !(c.hb != nil && c.hb.step == hbRemoving) && p.dirty() && "},
+		{"Core.writeParks", "case p.dirty() && ", "case !(c.hb != nil && c.hb.step == hbRemoving) && p.dirty() && "},
 	}},
+	{name: "postponedWritten", scenario: "TestAParkIsWrittenWhenItsRowIsCharged", without: []removal{{"Core.writeParks", "w.hb != nil || ", ""}}},
 	{name: "rewriteUnknown", scenario: "TestUnknownRemovalIsWrittenAgain", without: []removal{
 		{"Core.ParksWritten", "if r == outbox.ParksUnknown {", "if r == outbox.ParksUnknown { for _, p := range w.removals { p.written, p.durable = p.version, true }; c.abandonHandback()"},
 	}},
@@ -74,6 +75,7 @@ var rules = []rule{
 		{"Core.giveBack", "case p == nil:", "case true: c.publish(h); return\n\tcase p == nil:"},
 		{"Core.mayPublish", " || p.failedAt > s.askedAt", ""},
 	}},
+	{name: "spendsBadOnly", scenario: "TestBadRowsOfACrowdedTable", without: []removal{{"Core.spends", " && r.Err != nil", ""}}},
 	{name: "chargeRefusedOnly", without: []removal{
 		{"Core.giveBack", "c.leave(h, p)", `c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: r, Kind: outbox.MarkAttempt, Reason: "withdrawn"}); c.rows.fly(h, attempt)`},
 	}},
