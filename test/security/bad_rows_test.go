@@ -9,7 +9,7 @@ import (
 
 // A writer inserts very many rows that can be no record, each with a key of its own. Good rows of other
 // keys, and of another table, go on, and the bad ones become FAILED. A try of one costs the database the same, however many
-// there are.
+// there are, and once they are too many each is tried once more.
 func TestBadRowsWithoutEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -50,6 +50,10 @@ func TestBadRowsWithoutEnd(t *testing.T) {
 		t.Errorf("an update took %d blocks, of at most %d", n, most)
 	} else {
 		t.Logf("an update took %d blocks", n)
+	}
+	const ours = 3 * good // rows of the table that are marked SENT
+	if n := harness.One[int](t, w.db, `SELECT n_tup_upd FROM pg_stat_user_tables WHERE relid = 'outbox'::regclass`); 2*(n-ours) > 5*bad {
+		t.Errorf("%d bad rows took %d updates", bad, n-ours)
 	}
 	w.tell(p, "process", 1000)
 	w.stopped(p)
