@@ -12,7 +12,13 @@ import (
 // is FAILED no more the table is asked for another: how many there are is nowhere
 // in memory, and at a start only one of a key is read.
 
-// blocker is what is known of the FAILED row that a blocked key's park remembers.
+// blockedKey is what is known of the FAILED row that a blocked key's park remembers by RowID and created.
+type blockedKey struct {
+	// blocker is of CauseBlocked; of any other cause it is stillFailed. While one is sought,
+	// Core.seeking is set.
+	blocker blocker
+}
+
 type blocker uint8
 
 const (

@@ -102,7 +102,6 @@
 //	parkset      what is parked
 //	sleep        parks that only wait for their time
 //	park         one park
-//	waits        what the parks of topics, keys, rows and tables know more
 //	headstart    when a head start began; claims
 //	rows         rows in memory
 //	unended      transactions that a hand-back has to see

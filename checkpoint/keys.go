@@ -6,6 +6,21 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
+// retriedKey is what the park of a key, or of a row without one, knows of its rows that failed.
+type retriedKey struct {
+	// failedRow is the id of the row that failed last, if this process knows. Only it can end
+	// the key's trouble.
+	failedRow string
+}
+
+// crowdedTable is what the park of a table knows of its keys.
+type crowdedTable struct {
+	// hurried: their back-off was ended, and so many wait still.
+	hurried bool
+	// spending: it has hurried, and no page of it was small since; see Core.spends.
+	spending bool
+}
+
 // nextTry sets the key's backoff by the attempts that the database counted.
 func (c *Core) nextTry(p *park, a outbox.Marked) {
 	p.tries++

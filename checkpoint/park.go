@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"slices"
 	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -45,11 +46,14 @@ type park struct {
 	// created is when the row was that RowID names, or that an unmarked row's park is of; 0: not known.
 	created int64
 
-	// What only parks of some scopes have.
+	// What only parks of some scopes have stands with their rules: in topics, keys, blocked and unmarked.
 	topicWait
+	crowdedTable
+	retriedKey
 	blockedKey
 	unmarkedRow
-	tableTrouble
+	// refusedAt is when a table refused a statement last, in generations.
+	refusedAt uint64
 }
 
 // durability is what our table holds of a park.
@@ -87,12 +91,18 @@ func (p *park) ofAnother(r *outbox.Row) bool {
 	case p.Scope.Kind != outbox.ScopeRow:
 		return false
 	case p.Unmarked():
-		return !same(p.created, r.CreatedAt) && !p.alsoOf(r)
+		is := func(created int64) bool { return same(created, r.CreatedAt) }
+		return !is(p.created) && !slices.ContainsFunc(p.alsoLeft, is)
 	}
 	return r.Key != nil
 }
 
-// takes says that the row belongs to the park's scope.
+// same says whether two rows with one id are one, as far as is known.
+func same(created, other int64) bool {
+	return created == other || created == 0 || other == 0
+}
+
+// takes says that the row belongs to the park's scope, and that its topic is none of the known ones.
 func (p *park) takes(r *outbox.Row) bool {
-	return p.topicWait.takes(r) && p.Scope.Contains(r)
+	return !p.knownTopics[outbox.TopicScope(r.Cluster, r.Topic)] && p.Scope.Contains(r)
 }

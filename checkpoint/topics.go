@@ -20,6 +20,18 @@ import (
 // and a row names it; that park's hand-back brings its rows back to the stream. So
 // what is in memory is bounded by the topics that exist, whatever rows say.
 
+// topicWait is what the park of a topic, or of a table's unknown topics, waits for.
+type topicWait struct {
+	// listed: brokers have listed the topic since it failed last, so it may be swept. Never of
+	// unknown topics: those that are listed get parks of their own.
+	listed bool
+	// scan is what is looked for next. While it is scanNone brokers are to list topics first.
+	scan scan
+	// knownTopics, of unknown topics and never nil there: those that are none of them. None is
+	// taken out while the park lasts, and every topic with a park of its own is in it.
+	knownTopics map[outbox.Scope]bool
+}
+
 // scanRows is the most rows of a scan.
 const scanRows = 1000
 

@@ -14,6 +14,18 @@ import (
 // remembers that; the row itself is not kept. It is marked again with back-off,
 // also after a restart, until the mark is taken, or the row is gone.
 
+// unmarkedRow is what the park of such a row knows. No other park has any of it.
+type unmarkedRow struct {
+	// mark is the outstanding one, or nil: there is one at a time.
+	mark *outbox.Row
+	// left: the row is one of Core.Left's. The database remembers it by itself, so the park
+	// counts as durable and is not written.
+	left bool
+	// alsoLeft are when others were created that had the row's id before or after it, and are
+	// left too. Each is marked in its turn; it is not empty only if left is set.
+	alsoLeft []int64
+}
+
 // unmarkable parks a published row whose mark is refused.
 func (c *Core) unmarkable(h uint32, err error) {
 	e := &c.rows.entries[h]
