@@ -84,6 +84,9 @@ func TestFailedRows(t *testing.T) {
 	if strings.Contains(log, "secret") {
 		t.Error("a payload is logged")
 	}
+	if out, log = command(t, 0, "failed", "requeue", "-c", c, "--key", "a", "--yes", "--log-format", "json"); strings.Contains(log, "an operator") {
+		t.Errorf("nothing was changed, and logged as a change: %s%s", out, log)
+	}
 	a := decoded[acted](t, "failed", "discard", "-c", c, "--all", "--delete", "--yes", "--log-level", "error")
 	if a.DryRun || a.By == nil || a.Tables[0].Result.Changed != 1 || a.Tables[0].Result.IDs[0][0] != "3" {
 		t.Errorf("%+v", a)

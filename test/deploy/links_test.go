@@ -52,6 +52,21 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+var ours = regexp.MustCompile(`(?i)\b(parks?|parked|sweeps?|swept|sweeper|handed back)\b`)
+
+// Our own words on a page for users are one click from what they mean.
+func TestOurWordsAreExplained(t *testing.T) {
+	for _, file := range files(t) {
+		if !strings.HasSuffix(file, ".md") || !strings.HasPrefix(file, "docs/") || strings.HasPrefix(file, "docs/internals/") || strings.HasPrefix(file, "docs/takeover/") {
+			continue
+		}
+		text := fenced.ReplaceAllString(madeByCode.ReplaceAllString(read(t, filepath.Join(root, file)), ""), "")
+		if word := ours.FindString(title.ReplaceAllString(prose(text), "")); word != "" && !strings.Contains(text, "#words)") && file != "docs/faq.md" {
+			t.Errorf("%s says %q, and has no link to the words in docs/faq.md", file, word)
+		}
+	}
+}
+
 func anchors(t *testing.T, file string) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}

@@ -406,6 +406,9 @@ func TestNumbers(t *testing.T) {
 	if got := string(moment("<b>")); got != "&lt;b&gt;" {
 		t.Error(got)
 	}
+	if got := string(breakable("public.outbox_events-<b>")); got != "public.<wbr>outbox_<wbr>events-<wbr>&lt;b&gt;" { // not in a word
+		t.Error(got)
+	}
 }
 
 func slotsOf(list []Server, err error) func(context.Context) ([]Server, error) {
