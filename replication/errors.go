@@ -70,7 +70,9 @@ func connectError(what, user string, err error) *postgres.Error {
 		}
 		return e
 	}
-	switch {
+	switch hint := postgres.LoginRefused(err, user); {
+	case hint != "":
+		e.Permanent, e.Hint = true, hint
 	case errors.As(err, new(*tls.CertificateVerificationError)), errors.As(err, new(x509.UnknownAuthorityError)), errors.As(err, new(x509.HostnameError)):
 		e.Permanent, e.Hint = true, "correct sslrootcert or the server's certificate"
 	case postgres.NoTLS(err):

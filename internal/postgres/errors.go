@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"regexp"
 	"slices"
@@ -84,9 +85,23 @@ func Unreachable(err error) bool {
 	return connecting || network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// LoginRefused says what fixes a server's refusal of a login; empty: it refuses
-// something else.
+// passwordError is why the configuration's source of a password gives none.
+type passwordError struct {
+	role string
+	err  error
+}
+
+func (e *passwordError) Error() string {
+	return "read the password of role " + e.role + ": " + e.err.Error()
+}
+func (e *passwordError) Unwrap() error { return e.err }
+
+// LoginRefused says what fixes a server's refusal of a login, or a password that cannot be read; empty: something
+// else is wrong.
 func LoginRefused(err error, user string) (hint string) {
+	if p, ok := errors.AsType[*passwordError](err); ok && (errors.Is(p.err, fs.ErrNotExist) || errors.Is(p.err, fs.ErrPermission)) {
+		return "have it there, readable for the user that runs outbox-cdc"
+	}
 	switch Code(err) {
 	case pgerrcode.InvalidPassword:
 		return "correct the password in the dsn, or: ALTER ROLE " + sql.Identifier(user) + " PASSWORD '…';"

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -54,6 +55,16 @@ func TestReasonOfAFailedConnection(t *testing.T) {
 	for _, code := range []string{"28P01", "3D000", "57P03", "53300", "08006"} {
 		if !Unreachable(fmt.Errorf("x: %w", &pgconn.PgError{Code: code})) {
 			t.Error(code)
+		}
+	}
+}
+
+// A password's file that is not there, or not for us, needs a person; what a command says may pass.
+func TestAPasswordThatCannotBeRead(t *testing.T) {
+	for err, want := range map[error]bool{syscall.ENOENT: true, syscall.EACCES: true, errors.New("the vault is away"): false} {
+		hint := LoginRefused(fmt.Errorf("connect: %w", &passwordError{"cdc", err}), "cdc")
+		if got := hint != ""; got != want {
+			t.Errorf("%v: %q", err, hint)
 		}
 	}
 }

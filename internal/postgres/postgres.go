@@ -221,7 +221,7 @@ func (a Access) unlock(ctx context.Context, c *pgx.ConnConfig) error {
 	}
 	password, err := a.Password.Read(ctx)
 	if err != nil {
-		return fmt.Errorf("read the password of role %s: %w", c.User, err)
+		return &passwordError{c.User, err}
 	}
 	c.Password = password
 	return nil

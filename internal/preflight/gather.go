@@ -196,7 +196,7 @@ func (g *gathering) streamingSession(ctx context.Context) *pgconn.PgConn {
 	}
 	s.Err = postgres.WithoutSettings(err)
 	if told, ok := errors.AsType[*postgres.Error](err); ok {
-		s.Permanent, s.Hint = told.Permanent, told.Hint
+		s.Err, s.Permanent, s.Hint = postgres.WithoutSettings(told.Err), told.Permanent, told.Hint
 	}
 	return nil
 }
