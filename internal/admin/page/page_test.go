@@ -164,6 +164,23 @@ func TestEmbeddedInAnotherSite(t *testing.T) {
 	}
 }
 
+// What is paused is not tried again by itself; a reason does not name its table a second time.
+func TestParksAreShown(t *testing.T) {
+	cfg := config()
+	cfg.Streams[0].Activity = func() status.Activity {
+		return status.Activity{Parks: []status.Park{
+			{Kind: "stream", Scope: "stream", Cause: "paused", Reason: "paused by ann"},
+			{Kind: "table", Scope: "table a.b", Cause: "mapping", Reason: "table a.b: column gone"},
+		}}
+	}
+	body := get(page(t, cfg), "/streams/orders").Body.String()
+	for _, want := range []string{">when resumed<", ">now<", ">column gone <"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %q in\n%s", want, body)
+		}
+	}
+}
+
 func TestWhatIsNotKnownYet(t *testing.T) {
 	cfg := config()
 	cfg.Streams[0].Report = func() status.Stream {
