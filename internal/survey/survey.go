@@ -202,7 +202,8 @@ func Leader(ctx context.Context, q postgres.DB, stream, slot string) (*status.Le
 	if holder == "" { // no row of the stream, or no schema yet
 		return nil, "nobody has led it yet", nil
 	}
-	return nil, fmt.Sprintf("last led by %s since %s", holder, since.UTC().Format(time.RFC3339)), nil
+	holder, _, _ = strings.Cut(holder, " #") // which process it was
+	return nil, fmt.Sprintf("%s led last, from %s on", holder, since.UTC().Format(time.RFC3339)), nil
 }
 
 // Tables counts each table's pending and failed rows.
