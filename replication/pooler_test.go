@@ -10,16 +10,22 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// Through a PgBouncer that knows replication connections (from 1.23 on) a process leads and streams;
-// any other one is refused with what to do.
+// Through a PgBouncer that knows replication connections (from 1.23 on) a process leads and streams, whatever
+// the pooler passes of others: such a connection has the server to itself. Any other one is refused with what to do.
 func TestReplicationThroughAPooler(t *testing.T) {
+	for _, mode := range []string{"session", "transaction"} {
+		t.Run(mode, func(t *testing.T) { throughAPooler(t, mode) })
+	}
+}
+
+func throughAPooler(t *testing.T, mode string) {
 	b := newBench(t).init(t)
 	role := "streamer_" + b.Name
 	role = role[:min(63, len(role))]
 	b.Exec(t, fmt.Sprintf(`CREATE ROLE %s LOGIN REPLICATION PASSWORD 'p'`, role))
 	defer b.Exec(t, "DROP ROLE "+role)
 	through := *b
-	through.cfg.DSN = harness.PgBouncer(t, b.DB, "session", role, "p")
+	through.cfg.DSN = harness.PgBouncer(t, b.DB, mode, role, "p")
 	c, err := Lead(t.Context(), through.cfg)
 	var refused *postgres.Error
 	if errors.As(err, &refused) {

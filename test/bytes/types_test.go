@@ -25,6 +25,14 @@ var hostile = []string{
 	"''", "' blank '", "'NULL'", "'null'", `'{a,b}'`, `'"q"'`, `E'back\\slash'`, `E'it''s'`, `E'tab\t\n\r'`, "'$1 %s'", `'\x41'`, `E'\\x41'`, "repeat('x', 3000)", `E'\u0001\u007f'`,
 }
 
+// registered are values as Confluent's serializers (Python, 2.16.1) write them for a schema registry: Avro, JSON Schema and
+// Protobuf behind a zero byte and the schema's id.
+var registered = []string{
+	`'\x0000000001541a4772c3bcc39f6520e298832001'`,
+	`'\x00000000027b226964223a34322c226e616d65223a224772c3bcc39f6520e29883205c7530303031227d'`,
+	`'\x000000000300082a120d4772c3bcc39f6520e298832001'`,
+}
+
 // columns are the types; words are texts in the database's own characters, as SQL.
 func columns(words []string) []column {
 	first := words[0]
@@ -42,7 +50,7 @@ func columns(words []string) []column {
 		{name: "composite", sqlType: "public.pair", ddl: "CREATE TYPE public.pair AS (a text, b int)", values: []string{"ROW(" + first + ", 1)", "ROW('a', NULL)", "ROW(NULL, NULL)"}, everywhere: true, event: true},
 		{name: "jsonb", sqlType: "jsonb", values: []string{`'{"b": 1.10, "a": [true, null]}'`, "jsonb_build_object('k', " + first + ")", `'"\u0041"'`, "'[]'", "'null'"}, binary: true, everywhere: true, notKey: true},
 		{name: "json", sqlType: "json", values: []string{`'{"b": 1.10,   "b": 2}'`, "json_build_object('k', " + first + ")", `'"\u00fc\ud834\udd1e"'`}, binary: true, everywhere: true, notKey: true},
-		{name: "bytea", sqlType: "bytea", values: []string{`'\x'`, `'\x00ff5c27'`, `convert_to('\x41', 'UTF8')`, `'\xfffe81'`}, binary: true, everywhere: true, event: true},
+		{name: "bytea", sqlType: "bytea", values: append([]string{`'\x'`, `'\x00ff5c27'`, `convert_to('\x41', 'UTF8')`, `'\xfffe81'`}, registered...), binary: true, everywhere: true, event: true},
 
 		{name: "bool", sqlType: "boolean", values: []string{"true", "false"}, binary: true, event: true},
 		{name: "int2", sqlType: "smallint", values: []string{"-32768", "0", "32767"}, binary: true, event: true},
