@@ -22,6 +22,8 @@ type Platform struct {
 	Name string
 	// Failover says what becomes of the slot.
 	Failover string
+	// Lists is where it keeps a slot if that is listed there, which the server does not show; empty: nowhere.
+	Lists string
 
 	// is says whether these signs are its.
 	is func(s *Signs) bool
@@ -99,7 +101,7 @@ var platforms = []Platform{
 			"A primary that was demoted keeps its own slot of that name, and the slot is not kept there again until it is dropped on that instance (pg_drop_replication_slot); " + swept,
 	},
 	{
-		Name: "Patroni", is: func(s *Signs) bool {
+		Name: "Patroni", Lists: "slots of the dynamic configuration", is: func(s *Signs) bool {
 			return slices.Contains(s.CommandLine, "cluster_name") && slices.Contains(s.CommandLine, "max_locks_per_transaction")
 		},
 		set: "by patronictl edit-config, postgresql.parameters: %s", restart: "patronictl restart CLUSTER",

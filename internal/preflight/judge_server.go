@@ -350,7 +350,10 @@ func judgeFailover(j *judgment) {
 	s := j.Server
 	configured, old := j.Stream.Replication.Failover, j.State.Version < 170_000
 	standbys := s.Standbys > 0 || len(s.PhysicalSlots) > 0
+	p := s.platform()
 	switch {
+	case !configured && standbys && p != nil && p.Lists != "":
+		j.skip("", p.Name+" keeps the slot on standbys where "+p.Lists+" names it, which the server does not show")
 	case old && configured:
 		j.warn("", "failover_slot is set, which servers before 17 do not know", "failover_slot: false  # or upgrade to PostgreSQL 17 or later")
 	case old:

@@ -195,10 +195,14 @@ func TestJudgments(t *testing.T) {
 			f.Server.Settings["idle_replication_slot_timeout"] = Setting{"864000", "s"}
 			f.Tables[0].Table.Mapping.Published = outbox.PublishedNone
 		}, []string{"rows of tables without state are lost", "idle_replication_slot_timeout = 0"}},
-		"sync is us":        {"sync-replication", Warn, func(f *Facts) { f.State.SyncStandbys = "*" }, []string{"counts outbox-cdc itself"}},
-		"sync alone":        {"sync-replication", Warn, func(f *Facts) { f.State.SyncStandbys, f.Server.Superuser = "ghost", true }, []string{"no standby is connected"}},
-		"sync":              {"sync-replication", OK, func(f *Facts) { f.State.SyncStandbys, f.Server.Standbys = "a", 1 }, []string{"once its commit is visible"}},
-		"slot not kept":     {"failover-slot", Warn, standby, []string{"failover_slot: true", `ALTER_REPLICATION_SLOT "outbox_cdc_orders" (FAILOVER true)`, "sync_replication_slots = on"}},
+		"sync is us":    {"sync-replication", Warn, func(f *Facts) { f.State.SyncStandbys = "*" }, []string{"counts outbox-cdc itself"}},
+		"sync alone":    {"sync-replication", Warn, func(f *Facts) { f.State.SyncStandbys, f.Server.Superuser = "ghost", true }, []string{"no standby is connected"}},
+		"sync":          {"sync-replication", OK, func(f *Facts) { f.State.SyncStandbys, f.Server.Standbys = "a", 1 }, []string{"once its commit is visible"}},
+		"slot not kept": {"failover-slot", Warn, standby, []string{"failover_slot: true", `ALTER_REPLICATION_SLOT "outbox_cdc_orders" (FAILOVER true)`, "sync_replication_slots = on"}},
+		"kept by Patroni": {"failover-slot", Skip, func(f *Facts) {
+			standby(f)
+			f.Server.Signs.CommandLine = []string{"cluster_name", "max_locks_per_transaction"}
+		}, []string{"where slots of the dynamic configuration names it"}},
 		"kept before 17":    {"failover-slot", Warn, func(f *Facts) { f.State.Version, f.Stream.Replication.Failover = 160_000, true }, []string{"before 17"}},
 		"kept, not made so": {"failover-slot", Warn, func(f *Facts) { f.Stream.Replication.Failover = true }, []string{"was made without it"}},
 		"kept, overtaking": {"failover-slot", Warn, func(f *Facts) {
