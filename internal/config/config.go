@@ -248,7 +248,7 @@ type Postgres struct {
 	// pooler.
 	DSN Secret `yaml:"dsn" required:"true" example:"postgres://cdc@db:5432/orders?sslmode=verify-full"`
 	// ReplicationDSN is that of the role that streams (LOGIN REPLICATION), to the server
-	// itself, not to a pooler in transaction mode. Left out: dsn.
+	// itself, or to PgBouncer 1.23 or later. Left out: dsn.
 	ReplicationDSN Secret `yaml:"replication_dsn"`
 	// Password of dsn's role, instead of one in dsn.
 	Password *Credential `yaml:"password"`
