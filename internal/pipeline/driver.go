@@ -229,8 +229,10 @@ func (d *driver) feed(b *batch) {
 		case decoder.TableBroken:
 			d.log.Error().Err(e.Err).Stringer("table", e.Table).Msg("the table's rows cannot be read from the WAL")
 			d.told[parkedFor{scope: outbox.TableScope(e.Table).String()}] = e.Err.Error()
+			d.wal.setUnfit(e.Table, true)
 			d.core.TableBroken(e.Table, e.Err)
 		case decoder.TableMapped:
+			d.wal.setUnfit(e.Table, false)
 			d.core.TableMapped(e.Table)
 		case decoder.Passed:
 			d.core.Passed(d.xid)

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -40,6 +41,9 @@ type link struct {
 	judged atomic.Pointer[statestore.Identity]
 	// refused are tables that could not be read when the connection began.
 	refused atomic.Pointer[[]*outbox.Table]
+	// unfit are tables whose rows of the WAL do not fit since, by the last row, for the driver. One that is left over from
+	// an earlier connection costs one more.
+	unfit atomic.Pointer[[]*outbox.Table]
 	// lacking: the connection began with tables that the publication does not cover.
 	lacking atomic.Bool
 	// passedOver: rows of tables without state may have been passed over since what is remembered of the slot
@@ -169,4 +173,16 @@ func (l *link) finish(ctx context.Context, clean bool, fences map[string]*outbox
 	case <-ctx.Done():
 	}
 	return nil
+}
+
+// setUnfit says whether the rows of a table do not fit.
+func (l *link) setUnfit(t *outbox.Table, unfit bool) {
+	var all []*outbox.Table
+	if before := l.unfit.Load(); before != nil {
+		all = slices.DeleteFunc(slices.Clone(*before), func(other *outbox.Table) bool { return other == t })
+	}
+	if unfit {
+		all = append(all, t)
+	}
+	l.unfit.Store(&all)
 }

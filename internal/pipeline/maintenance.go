@@ -40,6 +40,8 @@ type maintenance struct {
 	stalled   bool // it was told that the server holds the stream back
 	// sweeping: the whole stream is parked.
 	sweeping atomic.Bool
+	// idle: no row was in memory at the last look.
+	idle atomic.Bool
 	// usableAgain is until when it is not asked whether refused tables can be read; see usable.
 	usableAgain time.Time
 	// behindSince is when rows came into memory that have not all left it, or zero. The driver's
@@ -118,7 +120,9 @@ func (m *maintenance) tellRetained(r replication.Retained, holder string) {
 		m.core.Retained(freeable(r, m.cfg.Core.WALBudget))
 		m.sweeping.Store(status.StreamPark(m.core.Parks()) != nil)
 		var waiting time.Duration
-		switch rows, _, _ := m.core.Memory(); {
+		rows, _, _ := m.core.Memory()
+		m.idle.Store(rows == 0)
+		switch {
 		case rows == 0:
 			m.behindSince = time.Time{}
 		case m.behindSince.IsZero():
@@ -196,14 +200,22 @@ func (m *maintenance) notePassedOver(ctx context.Context, before *outbox.Identit
 }
 
 // usable says that a table which could not be read when the connection began, because it was
-// locked or refused it, can be now. The longer it takes to find out, the less often it is asked.
+// locked or refused it, can be now; or one whose rows of the WAL did not fit, when none are on their way that the next
+// connection would read again. The longer it takes to find out, the less often it is asked.
 func (m *maintenance) usable(ctx context.Context) bool {
-	refused, began := m.wal.refused.Load(), time.Now()
-	if refused == nil || began.Before(m.usableAgain) {
+	var asked []*outbox.Table
+	if refused := m.wal.refused.Load(); refused != nil {
+		asked = *refused
+	}
+	if unfit := m.wal.unfit.Load(); unfit != nil && m.idle.Load() && !m.stateless {
+		asked = slices.Concat(asked, *unfit)
+	}
+	began := time.Now()
+	if len(asked) == 0 || began.Before(m.usableAgain) {
 		return false
 	}
 	defer func() { m.usableAgain = time.Now().Add(10 * time.Since(began)) }()
-	return slices.ContainsFunc(*refused, func(t *outbox.Table) bool {
+	return slices.ContainsFunc(asked, func(t *outbox.Table) bool {
 		by, err := lockers(ctx, m.pool, t)
 		if err != nil || len(by) > 0 {
 			return false

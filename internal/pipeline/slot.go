@@ -197,6 +197,7 @@ func (w *walReader) lookAtTables(ctx context.Context, connected *checkpoint.Conn
 		tables = append(tables, r.Table)
 	}
 	w.refused.Store(&tables)
+	w.unfit.Store(nil)
 	leaves, err := w.sweeper.Partitions(ctx)
 	if err != nil {
 		return err

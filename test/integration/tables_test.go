@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"maps"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -276,6 +277,24 @@ func TestAColumnIsRenamedAndComesBack(t *testing.T) {
 	p.Await(60*time.Second, "handed back to the stream", "public.outbox")
 	load.wrote(100, 30*time.Second)
 	load.stop()
+	w.settled(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+}
+
+// The column is back, and no further row comes: the table is not told to be stuck for longer than it is.
+func TestAColumnComesBackAndNoRow(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{})
+	w.serve()
+	p := w.run().streaming()
+	w.isPublished(w.insertNow(w.topic, "before", 1, 10)[0])
+	w.db.Exec(t, `ALTER TABLE outbox RENAME COLUMN payload TO renamed`)
+	row := w.writing("renamed").insertNow(w.topic, "meanwhile", 1, 10)[0]
+	p.readyz(http.StatusServiceUnavailable, "payload")
+	w.db.Exec(t, `ALTER TABLE outbox RENAME COLUMN renamed TO payload`)
+	w.isPublished(row)
+	p.readyz(http.StatusOK, "")
 	w.settled(30 * time.Second)
 	p.stop()
 	w.judge(history.Rules{})
