@@ -18,6 +18,7 @@ func TestARenamedTableIsToldOnce(t *testing.T) {
 	w.serve()
 	p := w.run().streaming()
 	w.isPublished(w.insertNow(w.topic, "before", 1, 10)[0])
+	w.settled(30 * time.Second) // a mark that is refused tells of the table by itself
 	before := len(p.Said())
 	w.db.Exec(t, `ALTER TABLE outbox RENAME TO outbox_old`)
 	p.Await(30*time.Second, "the table was renamed", "public.outbox_old")
