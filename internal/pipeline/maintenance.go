@@ -201,13 +201,13 @@ func (m *maintenance) notePassedOver(ctx context.Context, before *outbox.Identit
 
 // usable says that a table which could not be read when the connection began, because it was
 // locked or refused it, can be now; or one whose rows of the WAL did not fit, when none are on their way that the next
-// connection would read again. The longer it takes to find out, the less often it is asked.
+// connection would read again, and the publication is not to blame. The longer it takes to find out, the less often it is asked.
 func (m *maintenance) usable(ctx context.Context) bool {
 	var asked []*outbox.Table
 	if refused := m.wal.refused.Load(); refused != nil {
 		asked = *refused
 	}
-	if unfit := m.wal.unfit.Load(); unfit != nil && m.idle.Load() && !m.stateless {
+	if unfit := m.wal.unfit.Load(); unfit != nil && m.idle.Load() && !m.stateless && !m.wal.lacking.Load() {
 		asked = slices.Concat(asked, *unfit)
 	}
 	began := time.Now()

@@ -300,6 +300,51 @@ func TestAColumnComesBackAndNoRow(t *testing.T) {
 	w.judge(history.Rules{})
 }
 
+// The publication gets a list of columns that leaves mapped ones out. Rows are swept, each change of the publication is looked
+// at once, and the stream has the table back when the list is gone.
+func TestAColumnListIsSetAndTakenAway(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{})
+	w.serve()
+	p := w.run().streaming()
+	w.isPublished(w.insertNow(w.topic, "before", 1, 10)[0])
+	w.db.Exec(t, `ALTER PUBLICATION outbox SET TABLE outbox (id, topic, key)`)
+	w.isPublished(w.insertNow(w.topic, "meanwhile", 1, 10)[0])
+	p.Await(30*time.Second, "publication outbox lacks columns", "payload")
+	for range 2 { // a row of the WAL without the columns, and a look at what can be read again
+		w.isPublished(w.insertNow(w.topic, "meanwhile", 1, 10)[0])
+		p.looksAgain()
+	}
+	before := p.logged(`"message":"streaming"`)
+	w.db.Exec(t, `ALTER PUBLICATION outbox SET TABLE outbox`)
+	p.Await(time.Minute, "handed back to the stream", "public.outbox")
+	w.settled(30 * time.Second)
+	if n := p.logged(`"message":"streaming"`); before != 2 || n != 3 {
+		t.Errorf("it began to stream %d times before the list was taken away, %d times in all", before, n)
+	}
+	p.stop()
+	w.judge(history.Rules{})
+}
+
+// looksAgain waits until the process has looked at its slot and its publication twice.
+func (p *process) looksAgain() {
+	p.t.Helper()
+	var last string
+	looks := 0
+	harness.Eventually(p.t, time.Minute, func() error {
+		_, text, err := p.page("/api/v1/status")
+		_, at, _ := strings.Cut(text, `"read_at": "`)
+		if at, _, _ = strings.Cut(at, `"`); err == nil && at != "" && at != last {
+			last = at
+			looks++
+		}
+		if looks < 3 {
+			return fmt.Errorf("%d looks, the last at %s: %v", looks, last, err)
+		}
+		return nil
+	})
+}
+
 // writing is the world as applications see it that write values to that column.
 func (w *world) writing(column string) *world {
 	other := *w
