@@ -15,11 +15,6 @@ func (c *Core) Checked(answers []outbox.Checked) {
 	if g != nil {
 		g.asked = nil
 	}
-	for _, s := range c.headStart.queues {
-		if !s.claims() {
-			s.asked = nil
-		}
-	}
 	c.headStart.held.asked = nil
 	for _, a := range answers {
 		h := a.Row.Handle
@@ -34,6 +29,11 @@ func (c *Core) Checked(answers []outbox.Checked) {
 			c.looked(h, &a)
 		default:
 			c.checked(&g.keyQueue, h, a.State)
+		}
+	}
+	for _, s := range c.headStart.queues { // now, so that what the gate let out went behind them
+		if !s.claims() {
+			s.asked = nil
 		}
 	}
 }

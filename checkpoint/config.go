@@ -29,6 +29,8 @@ type Config struct {
 	// BackoffMin and BackoffMax bound the wait before a parked scope's next
 	// try; it doubles from one to the other.
 	BackoffMin, BackoffMax time.Duration
+	// HeldFor is how long ago a row of the WAL may have been committed and go out as it was inserted.
+	HeldFor time.Duration
 	// WALBudget is how many bytes of WAL the slot may retain; 0: no limit.
 	WALBudget uint64
 	// WatchEvery is how often rows that the stream missed are looked for.

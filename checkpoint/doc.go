@@ -86,6 +86,7 @@
 //	page         one page: what it asks for, what of it is published
 //	gate         rows kept back during a hand-back and at a start
 //	stall        rows of tables without state that wait in memory
+//	next         which rows are looked at next
 //	publish      a row goes to the sink, or is charged
 //	looks        rows that are looked at before they are published
 //	held         rows that wait in the sink for long
@@ -202,7 +203,9 @@
 //     soon.
 //   - claimOutage: Where rows are claimed, an unusable cluster is parked at once.
 //
-// In the sink for long:
+// After a long wait:
+//   - lateAsSeen: A row that the WAL brings long after its commit goes out as a look sees it, or not at all.
+//   - lateInTurn: While rows of a table wait for such a look, its later rows wait behind them.
 //   - heldAsSeen: A row that the sink asks about goes out from its place as a look sees it, or not at all.
 //   - heldInTurn: A row that another relay has, or that blocks its key, is not passed by the key's later rows.
 //

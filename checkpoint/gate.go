@@ -51,7 +51,7 @@ func (c *Core) letOut(g *gate) int {
 			c.leave(h, p)
 		case g.waits(r):
 			g.wait(h, outbox.KeyScope(r), c.now)
-		case r.Commit <= g.check && !c.looksFirst(&c.rows.entries[h]):
+		case r.Commit <= g.check && !c.looksAt(&c.rows.entries[h]):
 			if len(g.asked) == c.cfg.PageRows {
 				return i
 			}

@@ -27,9 +27,12 @@ type headStart struct {
 	claimsOpen int // claims with rows that are not marked yet
 	perTable   int // the most of them that may be of one table
 	held       heldRows
+	// server is the server's time, in microseconds since 1970, when told was ours.
+	server int64
+	told   time.Time
 }
 
-// headStartQueue has the rows of one table.
+// headStartQueue has the rows of one table that keeps a state.
 type headStartQueue struct {
 	keyQueue
 	table *outbox.Table
@@ -45,7 +48,7 @@ func newHeadStart(tables []*outbox.Table) headStart {
 	var s headStart
 	claiming := 0
 	for _, t := range tables {
-		if t.Mapping.NeedsLook() {
+		if t.Stateful() {
 			s.queues = append(s.queues, &headStartQueue{table: t})
 		}
 		if t.Mapping.Claim != outbox.ClaimNone {
@@ -58,6 +61,12 @@ func newHeadStart(tables []*outbox.Table) headStart {
 
 func (s *headStart) of(t *outbox.Table) *headStartQueue {
 	return s.queues[slices.IndexFunc(s.queues, func(q *headStartQueue) bool { return q.table == t })]
+}
+
+// busy says that rows of the table wait, which later ones must not pass.
+func (s *headStart) busy(t *outbox.Table) bool {
+	q := s.of(t)
+	return len(q.queue)+len(q.asked)+len(q.waiting) > 0
 }
 
 // longest head start of the tables.

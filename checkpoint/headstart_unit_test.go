@@ -85,7 +85,7 @@ func TestWhatIsLookedAtNext(t *testing.T) {
 		c, table, q := looking(t, outbox.Mapping{HeadStart: time.Second})
 		for i := range x.rows {
 			h := c.flying(rowOf(table, fmt.Sprint(i)), queued)
-			c.rows.entries[h].due = c.now
+			c.rows.entries[h].due, c.rows.entries[h].look = c.now, true
 			q.queue = append(q.queue, h)
 		}
 		if x.with != nil {

@@ -12,7 +12,8 @@ import (
 const claimRows = 500
 
 // Rows of a table with a head start, claims or a headers table, or whose rows change, wait here on
-// their way to the sink, wherever they come from: until the head start of the application's own
+// their way to the sink, wherever they come from, and so do rows of any other table with state that waited in the WAL
+// for long: until the head start of the application's own
 // relay has passed, and a look (a claim, where the table claims) has said that they are still
 // PENDING, and as what they are to be published. They are in flight: pages leave them out and
 // hand-backs await them. A park takes its rows away at once, or the sweeper's pages,
@@ -22,9 +23,28 @@ const claimRows = 500
 // server. It decides only when a head start began.
 func (c *Core) Inserted(at outbox.LSN) { c.headStart.inserted(at, c.now) }
 
-// looksFirst says that the row has to be looked at before it is published.
+// ServerTime tells the server's time, in microseconds since 1970, before rows of the WAL.
+func (c *Core) ServerTime(now int64) { c.headStart.server, c.headStart.told = now, c.now }
+
+// late says that the row waited in the WAL for long, or that nobody can tell: its commit is
+// in the future where the server's clock was set back.
+func (c *Core) late(r *outbox.Row) bool {
+	s := &c.headStart
+	if !r.Table.LooksAgain() || s.told.IsZero() {
+		return false
+	}
+	age := s.server + c.now.Sub(s.told).Microseconds() - r.CommitTime
+	return age > c.cfg.HeldFor.Microseconds() || age < -c.cfg.HeldFor.Microseconds()
+}
+
+// looksAt says that the row has to be looked at before it is published.
+func (c *Core) looksAt(e *entry) bool {
+	return e.row.Table.Mapping.NeedsLook() || e.page == nil && c.late(e.row)
+}
+
+// looksFirst says that the row is to wait: until it was looked at, or behind rows of the WAL that wait for that.
 func (c *Core) looksFirst(e *entry) bool {
-	return e.state == kept && e.row.Table.Mapping.NeedsLook()
+	return e.state == kept && (c.looksAt(e) || e.page == nil && c.rows.queued > 0 && c.headStart.busy(e.row.Table))
 }
 
 // enqueue puts a row behind those of its table that wait to be looked at.
@@ -41,60 +61,9 @@ func (c *Core) enqueue(h uint32) {
 	case e.page.hb == nil && m.Claim != outbox.ClaimNone:
 		from = time.Time{} // the sweeper leaves out young rows, and the claim keeps others away
 	}
-	e.due = from.Add(m.HeadStart)
+	e.due, e.look = from.Add(m.HeadStart), c.looksAt(e)
 	q := c.headStart.of(e.row.Table)
 	q.queue = append(q.queue, h)
-}
-
-// requestLooks asks for the rows whose time has come: those of tables that
-// claim are locked, one claim outstanding at a time, the others are looked at. A look brings
-// headers of a side table, or what rows have become since, so while as much is published as
-// may be in memory there is none. What waits here does not count: a look is what it waits for.
-func (c *Core) requestLooks() {
-	if !c.checking {
-		c.ready.Check = append(c.ready.Check, c.turnHeld()...)
-	}
-	if c.rows.published >= c.cfg.MaxBytes {
-		return
-	}
-	for _, q := range c.headStart.queues {
-		switch {
-		case !q.claims() && !c.checking:
-			c.ready.Check = append(c.ready.Check, c.turn(q, c.cfg.PageRows)...)
-		case q.claims() && c.headStart.mayClaim(q):
-			if rows := c.turn(q, min(claimRows, c.cfg.PageRows)); len(rows) > 0 {
-				c.headStart.claiming, c.headStart.claimed, c.ready.Claim = q, rows[0], rows
-			}
-		}
-	}
-}
-
-// turn takes the next rows to be looked at.
-func (c *Core) turn(q *headStartQueue, limit int) []*outbox.Row {
-	c.resume(&q.keyQueue)
-	if q.next.After(c.now) && len(q.queue) < limit {
-		return nil
-	}
-	var rows []*outbox.Row
-	n := 0
-	for ; n < len(q.queue) && len(rows) < limit; n++ {
-		h := q.queue[n]
-		e := &c.rows.entries[h]
-		if q.waits(e.row) {
-			q.wait(h, outbox.KeyScope(e.row), c.now)
-			continue
-		}
-		if e.due.After(c.now) {
-			break
-		}
-		q.asked = append(q.asked, h)
-		rows = append(rows, e.row)
-	}
-	q.queue = q.queue[n:]
-	if len(rows) > 0 && q.table.Mapping.HeadStart > 0 {
-		q.next = c.now.Add(lookPause)
-	}
-	return rows
 }
 
 // leftUnder is the park under which a row that was to be looked at is left to

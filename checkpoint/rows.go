@@ -40,6 +40,7 @@ type entry struct {
 	arrival    uint64            // the order of coming into memory
 	page       *sweep            // that brought the row, or nil: the WAL did
 	due        time.Time         // of queued: when it may be looked at
+	look       bool              // of queued: it is to be looked at, not only behind such rows
 	claim      *claim            // that holds the row's lock, or nil
 }
 
@@ -59,6 +60,7 @@ type rowTable struct {
 
 	count, bytes int
 	published    int // bytes of those that went to the sink
+	queued       int // rows in that state
 	inFlight     int
 	arrivals     uint64
 	// byID are the rows in flight from an earlier connection, which the WAL may bring again.
@@ -120,6 +122,12 @@ func (t *rowTable) fly(h uint32, s state) {
 	if e.state < inSink && s >= inSink {
 		t.published += e.size
 	}
+	if e.state == queued {
+		t.queued--
+	}
+	if s == queued {
+		t.queued++
+	}
 	e.state = s
 }
 
@@ -156,8 +164,11 @@ func (t *rowTable) remove(h uint32) {
 	if e.carried {
 		delete(t.byID, idOf(e.row))
 	}
-	if e.state >= inSink {
+	switch {
+	case e.state >= inSink:
 		t.published -= e.size
+	case e.state == queued:
+		t.queued--
 	}
 	t.count--
 	t.bytes -= e.size

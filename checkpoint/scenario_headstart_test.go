@@ -346,6 +346,36 @@ func TestHeldRowGoesOutAsItIs(t *testing.T) {
 	}
 }
 
+// Rows wait in the WAL for longer than a blip, since memory was full, or a limit held them up. They go out as they are
+// when they are read, or not at all, and before a row of their key that is new.
+func TestLateRowGoesOutAsItIs(t *testing.T) {
+	play(t, func(s *scene) {
+		changed, cancelled, deleted, later := s.row("k", 0), s.row("k", 0), s.row("k", 0), s.row("k", 0)
+		s.rest(evReceive)
+		changed.version, cancelled.status, deleted.deleted, later.available = 1, statusCancelled, true, s.now.Add(time.Minute)
+		s.advance(s.plan.heldFor() + time.Millisecond)
+		behind := s.row("k", 0)
+		s.rest()
+		s.inKafka(changed, 1, "after the wait")
+		s.inKafka(behind, 1, "after the wait")
+		for _, r := range []*dbRow{cancelled, deleted, later} {
+			s.inKafka(r, 0, "after the wait")
+		}
+		if s.bad == nil && changed.first.meta.version != 1 {
+			s.fail("I12", changed, "%v went out in version %d", changed, changed.first.meta.version)
+		}
+		if len(s.parks) > 0 {
+			s.fail("parks", nil, "%d scopes are parked", len(s.parks))
+		}
+		s.advance(time.Minute)
+		for range 10 { // the watch
+			s.advance(time.Second)
+			s.rest()
+		}
+		s.inKafka(later, 1, "when it is due")
+	})
+}
+
 // A clean stop in the middle of everything: what is queued is left to the next
 // process, and nothing is published twice.
 func TestCleanStopLeavesQueuedRows(t *testing.T) {

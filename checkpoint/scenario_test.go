@@ -55,7 +55,7 @@ func newScene(t *testing.T, off worldRules) *scene {
 	p := plan{keys: 2, topics: 2, overlap: true, procs: 2, tables: []*outbox.Table{table}, clusters: []string{"main"}}
 	p.cfg = Config{
 		Tables: p.tables, MaxRows: 40, MaxBytes: 1 << 20, PageRows: 10, SmallRound: 10, MaxKeys: 10, MaxRetryingKeys: 20, MaxTopics: 10,
-		BackoffMin: time.Second, BackoffMax: 4 * time.Second, WatchEvery: 3 * time.Second,
+		BackoffMin: time.Second, BackoffMax: 4 * time.Second, WatchEvery: 3 * time.Second, HeldFor: p.heldFor(),
 	}
 	for k := range p.weights {
 		p.weights[k] = 1

@@ -35,13 +35,12 @@ func (w *world) checkVersion(r *dbRow, m *copyMeta) {
 	if m.row == nil || r.tx.undone || r.undone {
 		return
 	}
-	looks := r.table.Mapping.NeedsLook()
 	switch {
-	case looks && !m.looked:
+	case r.table.Mapping.NeedsLook() && !m.looked:
 		w.fail("I12", r, "%v is published as it was before it was looked at", r)
-	case looks && !r.committed.ours && !r.scheduled() && !r.requeued:
+	case m.looked && !r.committed.ours && !r.scheduled() && !r.requeued:
 		w.fail("I12", r, "%v is published and was not to be when it was committed", r)
-	case (looks || m.page) && m.version < r.committed.version:
+	case (m.looked || m.page) && m.version < r.committed.version:
 		w.fail("I12", r, "%v is published in version %d, and %d was committed", r, m.version, r.committed.version)
 	}
 }

@@ -575,7 +575,7 @@ func (p *proc) receiveRows(t *txn) {
 		}
 	}
 	if len(rows) > 0 {
-		p.input(func() { p.core.Rows(rows) })
+		p.input(func() { p.core.ServerTime(w.now.UnixMicro()); p.core.Rows(rows) })
 	}
 }
 

@@ -151,7 +151,7 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 		Tables: p.tables, MaxRows: 6 + r.IntN(20), MaxBytes: 1 << 20, PageRows: 1 + r.IntN(6), SmallRound: 1 + r.IntN(3),
 		MaxKeys: 1 + r.IntN(3), BackoffMin: time.Second, BackoffMax: 4 * time.Second, WatchEvery: 3 * time.Second,
 	}
-	p.cfg.MaxRetryingKeys = 2 * p.cfg.MaxKeys
+	p.cfg.MaxRetryingKeys, p.cfg.HeldFor = 2*p.cfg.MaxKeys, p.heldFor()
 	p.cfg.MaxTopics, p.topics = 1+r.IntN(3), 2
 	if r.IntN(3) == 0 && (len(often) == 0 || slices.Contains(often, evTopicDown)) {
 		p.manyTopics()

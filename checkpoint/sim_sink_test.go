@@ -51,9 +51,7 @@ type item struct {
 	blocked bool // with this outcome Scope began to be blocked
 
 	since time.Time // it was published, or looked at
-	asked *dbRow    // what the row was when the sink asked, nil: it did not
-	seen  bool      // it was visible by then
-	over  int       // failovers by then
+	asked *waited   // what the row was when the sink asked, nil: it did not
 }
 
 type batch struct {
@@ -184,6 +182,15 @@ func (s *sink) publish(row *outbox.Row) {
 	if s.p.core.cfg.Shadow {
 		s.w.fail("contract", r, "%v is published in shadow", r)
 	}
+	if m := s.w.meta(row); m.waited != nil {
+		if !m.looked && !m.seen {
+			s.w.fail("I12", r, "%v waited in the WAL, and nobody has looked at it", r)
+		}
+		s.w.checkWaited(m.waited, r, m)
+	}
+	if row.Stale {
+		s.w.fail("contract", r, "%v is published, and is to be looked at", r)
+	}
 	if r.foreign {
 		s.w.fail("contract", r, "%v was not inserted PENDING and is published", r)
 	}
@@ -264,8 +271,7 @@ func (s *sink) fresh(l *partitionQueue, n int) int {
 	may, stale := n, []*outbox.Row(nil)
 	for i, it := range l.queue[:n] {
 		if old := s.w.now.Sub(it.since) > s.w.plan.heldFor() && it.row.Table.LooksAgain(); old && it.asked == nil {
-			was := *s.w.row(it.row)
-			it.asked, it.seen, it.over, it.row.Stale = &was, was.tx.visible, s.w.failovers, true
+			it.asked, it.row.Stale = s.w.noticed(s.w.row(it.row)), true
 			stale = append(stale, it.row)
 		}
 		if it.asked != nil {
@@ -315,18 +321,13 @@ func (s *sink) looked(a outbox.Checked) {
 	}
 }
 
-// checkLooked checks I12 of a row that waited: it is as it was when the sink asked, or newer.
+// checkLooked checks a row that waited here.
 func (s *sink) checkLooked(it *item, now *outbox.Row) {
-	r, was := s.w.row(now), it.asked
-	switch {
-	case now.Handle != it.row.Handle || now.Stale:
+	r := s.w.row(now)
+	if now.Handle != it.row.Handle || now.Stale {
 		s.w.fail("contract", r, "%v is answered with another row", r)
-	case !it.seen || r.requeued || r.undone || r.tx.undone || it.over != s.w.failovers:
-	case !was.exists() || was.status != statusPending || was.available.After(s.w.now) && r.available.Equal(was.available):
-		s.w.fail("I12", r, "%v is published after a wait, and was not to be", r)
-	case s.w.meta(now).version < was.version:
-		s.w.fail("I12", r, "%v is published after a wait in version %d, and had %d", r, s.w.meta(now).version, was.version)
 	}
+	s.w.checkWaited(it.asked, r, s.w.meta(now))
 }
 
 // send puts the next batch of a queue on the wire.

@@ -716,6 +716,29 @@ type copyMeta struct {
 	// version of the content, and whether the last look before it was published read it.
 	version int
 	looked  bool
+	seen    bool    // the last look found it as its transaction left it
+	waited  *waited // it was read from the WAL long after its commit
+}
+
+// waited is what a row was when its wait was noticed.
+type waited struct {
+	was  dbRow
+	seen bool // it was visible
+	over int  // failovers by then
+}
+
+func (w *world) noticed(r *dbRow) *waited { return &waited{*r, r.tx.visible, w.failovers} }
+
+// checkWaited checks I12 of a row that waited: it goes out as it was when that was noticed, or newer. One that nobody has
+// changed since its transaction may go out as it was inserted.
+func (w *world) checkWaited(x *waited, r *dbRow, m *copyMeta) {
+	switch {
+	case !x.seen || r.requeued || r.undone || r.tx.undone || x.over != w.failovers:
+	case !x.was.exists() || x.was.status != statusPending || x.was.available.After(w.now) && r.available.Equal(x.was.available):
+		w.fail("I12", r, "%v is published after a wait, and was not to be", r)
+	case m.version < x.was.version && (m.looked || x.was.version > r.committed.version):
+		w.fail("I12", r, "%v is published after a wait in version %d, and had %d", r, m.version, x.was.version)
+	}
 }
 
 // read makes the vocabulary's row of a row, as the decoder and the sweeper do.
@@ -743,6 +766,9 @@ func (w *world) read(r *dbRow, fromLog bool) *outbox.Row {
 		row.AvailableAt = outbox.Never
 	}
 	if fromLog {
+		if w.now.Sub(r.tx.committedAt) > w.plan.heldFor() && r.table.LooksAgain() {
+			w.metas[row.Timestamp].waited = w.noticed(r)
+		}
 		row.XID, row.Commit = uint32(r.tx.xid), r.tx.commit
 		if !w.offOnce.timed {
 			row.CommitTime = r.tx.committedAt.UnixMicro()
@@ -945,8 +971,11 @@ func (w *world) check(p *proc, rows []*outbox.Row) []outbox.Checked {
 		switch {
 		case r.exists() && r.taken:
 			answers[i].State = outbox.CheckTaken
-		case r.exists() && r.status == statusPending && !r.foreign && row.Handle != 0 && (r.table.Mapping.NeedsLook() || row.Stale):
+		case r.exists() && r.status == statusPending && !r.foreign && row.Handle != 0 && (r.table.Mapping.NeedsLook() || row.Stale || row.Late):
 			w.lookAt(&answers[i], r)
+			if a := &answers[i]; a.Now != nil && row.Late && !row.Stale && !r.table.Mapping.NeedsLook() && r.version == r.committed.version && w.chance(50) {
+				a.Now, w.meta(row).seen = nil, true
+			}
 		case r.exists() && r.status == statusPending && !r.foreign:
 			answers[i].State = outbox.CheckPending
 		case r.exists() && r.status == statusFailed:
@@ -972,7 +1001,7 @@ func (w *world) lookAt(a *outbox.Checked, r *dbRow) {
 	m.version, m.looked = r.version, true
 	w.metas = append(w.metas, m)
 	now := *a.Row
-	now.Timestamp, now.Handle, now.Stale = int64(len(w.metas)-1), 0, false
+	now.Timestamp, now.Handle, now.Stale, now.Late = int64(len(w.metas)-1), 0, false, false
 	a.State, a.Now = outbox.CheckPending, &now
 }
 

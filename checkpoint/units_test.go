@@ -216,7 +216,7 @@ func TestClaimsAreShared(t *testing.T) {
 			tables = append(tables, claiming())
 		}
 		s := newHeadStart(tables)
-		if s.perTable != want || len(s.queues) != n+1 || s.claims() != (n > 0) {
+		if s.perTable != want || len(s.queues) != n+2 || s.claims() != (n > 0) {
 			t.Errorf("%d tables: %d each, %d queues, claims %v", n, s.perTable, len(s.queues), s.claims())
 		}
 	}

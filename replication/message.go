@@ -35,6 +35,8 @@ type Message struct {
 	// WALEnd of a Keepalive is how far the server has decoded and sent; of Data
 	// it is WALStart.
 	WALEnd outbox.LSN
+	// Sent is the server's time, in microseconds since 1970, when it sent Data or a Keepalive.
+	Sent int64
 	// ReplyRequested: answer with SendStatus at once.
 	ReplyRequested bool
 	// Warning is the text of a Notice, Code its SQLSTATE, Hint what the server proposes.
@@ -53,11 +55,13 @@ func (m *Message) readCopyData(body []byte) error {
 	case pglogrepl.XLogDataByteID:
 		if data, err := pglogrepl.ParseXLogData(body[1:]); err == nil {
 			m.Kind, m.WALStart, m.WALEnd, m.Data = Data, outbox.LSN(data.WALStart), outbox.LSN(data.ServerWALEnd), data.WALData
+			m.Sent = data.ServerTime.UnixMicro()
 			return nil
 		}
 	case pglogrepl.PrimaryKeepaliveMessageByteID:
 		if alive, err := pglogrepl.ParsePrimaryKeepaliveMessage(body[1:]); err == nil {
 			m.Kind, m.WALEnd, m.ReplyRequested = Keepalive, outbox.LSN(alive.ServerWALEnd), alive.ReplyRequested
+			m.Sent = alive.ServerTime.UnixMicro()
 			return nil
 		}
 	}

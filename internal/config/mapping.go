@@ -101,7 +101,7 @@ type MappingSpec struct {
 	HeadersTable *HeadersTableSpec `yaml:"headers_table"`
 	// LookFirst is for applications that change rows which wait: each row is looked at before it
 	// is published, and goes out as it is committed then, or not at all. Left out: a row goes out
-	// as it was inserted, unless it waited for Kafka for five seconds.
+	// as it was inserted, unless others changed it while it waited for five seconds.
 	LookFirst bool `yaml:"look_first" default:"false"`
 	// FailOn lists topic errors that count as errors of the row. Then only they, a too large
 	// record and a row that can be no record fail a row; other refusals are tried again

@@ -159,7 +159,7 @@ type Checked struct {
 	Row   *Row
 	State CheckState
 	// Now is the row as the look saw it, to be published in place of Row. Of CheckPending, of
-	// tables whose rows are looked at before they are published (Mapping.NeedsLook), and of rows that are Stale; else nil.
+	// tables whose rows are looked at before they are published (Mapping.NeedsLook), of rows that are Stale, and of changed ones that are Late; else nil.
 	Now *Row
 }
 

@@ -80,8 +80,10 @@ type Row struct {
 
 	// ---- below: owned by package checkpoint ----
 
-	// Handle is the row's index in the core's table of rows.
+	// Handle is the row's index in the core's table of rows. Late: the row waited in the WAL for long, and a look reads
+	// what it is now if others than its transaction have changed it.
 	Handle uint32
+	Late   bool
 
 	// ---- below: owned by package sink ----
 

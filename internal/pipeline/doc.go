@@ -74,6 +74,7 @@
 //	locks           locks of the application's own relays
 //	beat            a connection that does not stream is kept alive
 //	keepalives      which position of the server counts
+//	server_clock    what time it is for the server
 //	questions       the way into the driver's loop
 //	lockers         who has a table locked
 //	link            between WAL reader and driver

@@ -213,6 +213,7 @@ func (d *driver) feed(b *batch) {
 		d.metrics.Left(l.Table, l.Rows)
 		d.tracker.left(l.Rows)
 	}
+	d.core.ServerTime(b.clock.now(time.Now()))
 	for e := range b.All() {
 		switch e.Kind {
 		case decoder.Begin:

@@ -80,7 +80,8 @@ func newLink() *link {
 type batch struct {
 	decoder.Batch
 	walEnd outbox.LSN
-	began  time.Time // when the first frame came
+	began  time.Time   // when the first frame came
+	clock  serverClock // as of the last one
 }
 
 // connEvent tells the driver that a connection began or was lost; the WAL reader

@@ -40,7 +40,7 @@ type Stream struct {
 
 // New prepares a stream. It connects nowhere.
 func New(cfg Config) *Stream {
-	cfg.Core.Shadow = cfg.Shadow
+	cfg.Core.Shadow, cfg.Core.HeldFor = cfg.Shadow, heldFor
 	if cfg.TimelineGuard == nil {
 		cfg.TimelineGuard = &TimelineGuard{}
 	}

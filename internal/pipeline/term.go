@@ -154,7 +154,7 @@ func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead sta
 	return d, err
 }
 
-// heldFor is how long a row may wait for Kafka and go out as it was read.
+// heldFor is how long a row may wait, in the WAL or for Kafka, and go out as it was read.
 const heldFor = 5 * time.Second
 
 // newSinks makes one for each Kafka cluster.

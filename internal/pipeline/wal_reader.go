@@ -54,6 +54,8 @@ type walReader struct {
 	history    history
 	received   outbox.LSN
 	keepalives keepalives // of the connection
+	sent       int64      // the server's time of the last message
+	clock      serverClock
 	// remembered is what the stream remembers of its slot.
 	remembered  statestore.Identity
 	statusEvery time.Duration // see beats
@@ -260,7 +262,7 @@ func (w *walReader) connection(ctx, waiting context.Context) error {
 func (w *walReader) read(ctx context.Context) error {
 	b := <-w.spare
 	defer func() { w.giveBack(b) }()
-	w.keepalives = keepalives{answer: make(chan walEnd, 1)}
+	w.keepalives, w.sent, w.clock = keepalives{answer: make(chan walEnd, 1)}, 0, serverClock{}
 	asking, endAsking := context.WithCancel(ctx)
 	defer endAsking()
 	status := time.Now().Add(w.statusEvery)
@@ -270,6 +272,7 @@ func (w *walReader) read(ctx context.Context) error {
 			return err
 		}
 		reply := m.ReplyRequested
+		w.sent = max(w.sent, m.Sent)
 		switch m.Kind {
 		case replication.Data:
 			w.received = max(w.received, m.WALEnd)
@@ -296,6 +299,8 @@ func (w *walReader) read(ctx context.Context) error {
 		}
 		full := w.full(b, m.Kind == replication.Idle)
 		if full {
+			w.clock.heard(w.sent, time.Now())
+			b.clock = w.clock
 			if b, err = w.handOver(ctx, b); err != nil || b == nil {
 				return err
 			}

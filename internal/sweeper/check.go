@@ -46,8 +46,9 @@ func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row,
 	for _, l := range looks {
 		table := l.Relation.Table
 		at := places[table]
-		if table.Mapping.NeedsLook() || slices.ContainsFunc(at, func(i int) bool { return rows[i].Stale }) {
-			l.Contents = contents[table]
+		all := table.Mapping.NeedsLook() || slices.ContainsFunc(at, func(i int) bool { return rows[i].Stale })
+		if all || slices.ContainsFunc(at, func(i int) bool { return rows[i].Late }) {
+			l.Contents, l.Changed = contents[table], !all
 		}
 		l.N, l.Row = len(at), func(i int) *outbox.Row { return rows[at[i]] }
 	}

@@ -105,6 +105,16 @@ func createdArray(oid uint32, n int, row func(i int) *outbox.Row) []byte {
 	return value
 }
 
+// writerArray is the transactions that inserted rows, as integers of the same bits: xid has no array that needs no text.
+func writerArray(n int, row func(i int) *outbox.Row) []byte {
+	value := newArray(oidInt4, n, n*4)
+	for i := range n {
+		value = binary.BigEndian.AppendUint32(value, 4)
+		value = binary.BigEndian.AppendUint32(value, row(i).XID)
+	}
+	return value
+}
+
 // binaryForm is how a type's values are sent in binary form.
 type binaryForm struct {
 	oid    uint32

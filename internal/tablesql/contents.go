@@ -41,12 +41,17 @@ func (r *Relation) stateNow() string {
 	return "CASE" + cases + " ELSE " + r.state() + " END"
 }
 
-// lookSQL selects the state of every row, and what records are made of where it is pending.
-func (c *Contents) lookSQL(bare bool) string {
+// lookSQL selects the state of every row, and what records are made of where it is pending. changed: not of rows that begin
+// takes, and nobody has changed since their transaction. Most are, and their values would cost as much as reading the WAL.
+func (c *Contents) lookSQL(bare, changed bool) string {
 	r := c.relation
-	return "SELECT u.n, " + r.exists() + ", " + r.stateNow() + ", " + r.storedCount() + ", x.* FROM " + r.rowList() +
+	list, where := r.rowList(), ""
+	if changed {
+		list, where = r.rowList("writer", "integer"), " WHERE ("+r.usual(r.chosen(), r.due(), "t.xmin = u.writer")+") IS NOT TRUE"
+	}
+	return "SELECT u.n, " + r.exists() + ", " + r.stateNow() + ", " + r.storedCount() + ", x.* FROM " + list +
 		" LEFT JOIN " + r.Name() + " AS t ON " + r.sameRow() +
-		" LEFT JOIN LATERAL (SELECT " + Select(c.columns, bare, false).list + " WHERE " + Opaque(r.pending()) + ") AS x ON true"
+		" LEFT JOIN LATERAL (SELECT " + Select(c.columns, bare, false).list + " WHERE " + Opaque(r.pending()) + ") AS x ON true" + where
 }
 
 // lockSQL selects the same of the rows that are to be published, and locks them.

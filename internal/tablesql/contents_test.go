@@ -83,6 +83,54 @@ func TestLookReadsWhatARowIsNow(t *testing.T) {
 	}
 }
 
+// Where only changed rows are read, one that nobody but its transaction has written is pending, and no more is said of it.
+func TestLookReadsWhatOthersHaveChanged(t *testing.T) {
+	db := harness.Postgres(t)
+	db.Exec(t, `CREATE TABLE outbox (id int PRIMARY KEY, payload text, status text);
+		INSERT INTO outbox SELECT n, 'old', 'PENDING' FROM generate_series(1, 5) n;
+		UPDATE outbox SET payload = 'completed' WHERE id = 5`) // one transaction
+	xid := harness.One[int64](t, db, `SELECT xmin::text::bigint FROM outbox WHERE id = 1`)
+	db.Exec(t, `UPDATE outbox SET payload = 'new' WHERE id = 2`)
+	db.Exec(t, `UPDATE outbox SET status = 'CANCELLED' WHERE id = 3`)
+	db.Exec(t, `DELETE FROM outbox WHERE id = 4`)
+	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
+		ID: []string{"id"}, Topic: outbox.Template{Literals: []string{"t"}}, Cluster: outbox.ClusterMapping{Default: "main"},
+		Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "payload"}}, Published: outbox.PublishedStatus, MaxRowBytes: 1 << 20,
+		Status: outbox.StatusMapping{Column: "status", Pending: []string{"PENDING"}, Sent: "SENT"},
+	}}
+	conn := db.Conn(t)
+	r, err := Load(t.Context(), conn, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	contents, err := r.Contents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, columns := range []bool{true, false} { // else without SELECT on the table
+		r.SystemColumns = columns
+		want := [5]string{"p", "p new", "s", "a", "p"}
+		if !columns {
+			want[0], want[4] = "p old", "p completed"
+		}
+		l := &Look{Relation: r, N: len(want), Contents: contents, Changed: true, Row: func(i int) *outbox.Row {
+			return &outbox.Row{Table: table, ID: fmt.Sprint(i + 1), XID: uint32(xid)} // #nosec G115 -- an xid
+		}}
+		if _, err := At(t.Context(), conn, Settings{StatementTimeout: time.Minute, LockTimeout: time.Second}, true, l); err != nil {
+			t.Fatal(err)
+		}
+		for i := range want {
+			got := string(l.Seen[i].State)
+			if l.Now[i] != nil {
+				got += " " + string(l.Now[i].Value)
+			}
+			if got != want[i] {
+				t.Errorf("system columns %v, row %d: %s, want %s", columns, i+1, got, want[i])
+			}
+		}
+	}
+}
+
 // One row that cannot be printed keeps no other from being looked at.
 func TestLookAroundARowThatCannotBePrinted(t *testing.T) {
 	unprintable := &pgconn.PgError{Code: pgerrcode.ProgramLimitExceeded}

@@ -39,9 +39,11 @@ type Look struct {
 	Row      func(i int) *outbox.Row
 	Seen     []Seen
 	// Contents, where they are not nil, read rows that are pending into Now, parallel to Seen,
-	// with the headers that a side table has for them. Bare: without long values.
+	// with the headers that a side table has for them. Bare: without long values. Changed, where SystemColumns
+	// may be read: only those that were written by another transaction than their first.
 	Contents *Contents
 	Bare     bool
+	Changed  bool
 	Now      []*outbox.Row
 
 	side  *SideHeaders
@@ -66,7 +68,10 @@ func At(ctx context.Context, conn *pgx.Conn, s Settings, prepare bool, looks ...
 		}
 		look := l.Relation.look
 		if l.Contents != nil {
-			look = l.Contents.lookSQL(l.Bare)
+			changed := l.Changed && l.Relation.SystemColumns
+			if look = l.Contents.lookSQL(l.Bare, changed); changed {
+				args.bind(writerArray(l.N, l.Row), binaryFormat, "integer[]")
+			}
 		}
 		steps = append(steps, Step{SQL: look, Args: args, Each: l.read})
 		if steps, err = l.withHeaders(steps); err != nil {
@@ -180,9 +185,13 @@ func (l *Look) latest(i int) *outbox.Row {
 
 // lookSQL selects rows that begin does not take, and those for which a term does not hold.
 func (r *Relation) lookSQL(state string, terms ...string) string {
-	usual := allOf(append([]string{r.exists(), r.pending(), r.storedCount() + " = 0"}, terms...)...)
 	return "SELECT u.n, " + r.exists() + ", " + state + ", " + r.storedCount() +
-		" FROM " + r.rowList() + " LEFT JOIN " + r.Name() + " AS t ON " + r.sameRow() + " WHERE (" + usual + ") IS NOT TRUE"
+		" FROM " + r.rowList() + " LEFT JOIN " + r.Name() + " AS t ON " + r.sameRow() + " WHERE (" + r.usual(terms...) + ") IS NOT TRUE"
+}
+
+// usual is the condition of what begin takes rows for.
+func (r *Relation) usual(terms ...string) string {
+	return allOf(append([]string{r.exists(), r.pending(), r.storedCount() + " = 0"}, terms...)...)
 }
 
 func (r *Relation) exists() string { return Ref(r.Table.Mapping.ID[0]) + " IS NOT NULL" }

@@ -328,6 +328,40 @@ func TestWhatWaitedInAnOutageGoesOutAsItIs(t *testing.T) {
 	}
 }
 
+// A limit keeps rows waiting in the WAL, for longer than a blip. They go out as they are when they are read, in order.
+func TestWhatWaitedInTheWALGoesOutAsItIs(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{})
+	w.db.Exec(t, `ALTER TABLE outbox DROP CONSTRAINT outbox_status_check`)
+	const rate, before = 10, 80
+	w.stream["limits"] = fields{"rows_per_second": rate}
+	p := w.run().streaming()
+	p.Await(30*time.Second, "handed back to the stream") // what is swept is as it is
+	var want []string
+	for i := range before {
+		want = append(want, fmt.Sprint(i))
+	}
+	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) SELECT $1, 'k', convert_to(n::text, 'UTF8') FROM generate_series(0, $2::int - 1) n`, w.topic, before)
+	for _, payload := range []string{"plain", "update", "cancel", "delete", "last"} {
+		w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) VALUES ($1, 'k', $2)`, w.topic, payload)
+	}
+	w.db.Exec(t, `UPDATE outbox SET payload = 'updated' WHERE payload = 'update'`)
+	w.db.Exec(t, `UPDATE outbox SET status = 'CANCELLED' WHERE payload = 'cancel'`)
+	w.db.Exec(t, `DELETE FROM outbox WHERE payload = 'delete'`)
+	w.settled(60 * time.Second)
+	p.stop()
+	var got []string
+	for _, r := range w.kafka.Records(t, w.topic) {
+		got = append(got, string(r.Value))
+	}
+	if !slices.Equal(got, append(want, "plain", "updated", "last")) {
+		t.Errorf("published %v", got)
+	}
+	if n := p.logged("parked: left to the sweeper"); n != 1 {
+		t.Errorf("something was parked %d times, with the new slot", n)
+	}
+}
+
 // Without look_first a changed row goes out as it was inserted, and a warning says so. The
 // table is locked against marks, not reads, when the row becomes visible.
 func TestAChangedRowIsTold(t *testing.T) {

@@ -155,7 +155,11 @@ var rules = []rule{
 		unseen: "locks are held through the outage, which no invariant forbids",
 	},
 
-	// In the sink for long.
+	// After a long wait.
+	{name: "lateAsSeen", scenario: "TestLateRowGoesOutAsItIs", without: []removal{{"Core.late", "s.told.IsZero()", "true"}}},
+	{name: "lateInTurn", scenario: "TestLateRowGoesOutAsItIs", without: []removal{
+		{"Core.looksFirst", " || e.page == nil && c.rows.queued > 0 && c.headStart.busy(e.row.Table)", ""},
+	}},
 	{name: "heldAsSeen", scenario: "TestHeldRowGoesOutAsItIs", without: []removal{{"Core.looked", "switch a.State {", "a.Now, a.State = nil, outbox.CheckPending; switch a.State {"}}},
 	{
 		name: "heldInTurn", scenario: "TestHeldRowThatItsKeyWaitsFor", without: []removal{

@@ -1,0 +1,71 @@
+package checkpoint
+
+import "github.com/outbox-cdc/outbox-cdc/internal/outbox"
+
+// requestLooks asks for the rows whose time has come: those of tables that
+// claim are locked, one claim outstanding at a time, the others are looked at. A look brings
+// headers of a side table, or what rows have become since, so while as much is published as
+// may be in memory there is none. What waits here does not count: a look is what it waits for.
+func (c *Core) requestLooks() {
+	if !c.checking {
+		c.ready.Check = append(c.ready.Check, c.turnHeld()...)
+	}
+	if c.rows.published >= c.cfg.MaxBytes {
+		return
+	}
+	for _, q := range c.headStart.queues {
+		switch {
+		case !q.claims() && !c.checking:
+			c.ready.Check = append(c.ready.Check, c.turn(q, c.cfg.PageRows)...)
+		case q.claims() && c.headStart.mayClaim(q):
+			if rows := c.turn(q, min(claimRows, c.cfg.PageRows)); len(rows) > 0 {
+				c.headStart.claiming, c.headStart.claimed, c.ready.Claim = q, rows[0], rows
+			}
+		}
+	}
+}
+
+// turn takes the next rows to be looked at.
+func (c *Core) turn(q *headStartQueue, limit int) []*outbox.Row {
+	c.resume(&q.keyQueue)
+	if q.next.After(c.now) && len(q.queue) < limit {
+		return nil
+	}
+	var rows []*outbox.Row
+	n := 0
+	for ; n < len(q.queue) && len(rows) < limit; n++ {
+		h := q.queue[n]
+		e := &c.rows.entries[h]
+		if q.waits(e.row) {
+			q.wait(h, outbox.KeyScope(e.row), c.now)
+			continue
+		}
+		if e.due.After(c.now) {
+			break
+		}
+		if !e.look && !c.late(e.row) {
+			if len(rows) > 0 {
+				break
+			}
+			c.goOn(h)
+			continue
+		}
+		e.row.Late = true
+		q.asked = append(q.asked, h)
+		rows = append(rows, e.row)
+	}
+	q.queue = q.queue[n:]
+	if len(rows) > 0 && q.table.Mapping.HeadStart > 0 {
+		q.next = c.now.Add(lookPause)
+	}
+	return rows
+}
+
+// goOn has a row go on that came behind others only. One of them may have parked its key.
+func (c *Core) goOn(h uint32) {
+	if p := c.leftUnder(&c.rows.entries[h]); p != nil {
+		c.leaveRead(h, p)
+		return
+	}
+	c.publish(h)
+}
