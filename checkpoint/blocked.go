@@ -71,7 +71,7 @@ func (c *Core) checkBlocked() {
 func (c *Core) checkedBlocked(a outbox.Checked) {
 	p := c.parks.ofKey(a.Row)
 	switch {
-	case p == nil, p.Cause != outbox.CauseBlocked, p.RowID != a.Row.ID, a.State == outbox.CheckFailed:
+	case p == nil, p.Cause != outbox.CauseBlocked, p.RowID != a.Row.ID, a.State == outbox.CheckFailed, a.State == outbox.CheckAgain:
 	case p.Scope.Kind == outbox.ScopeRow:
 		c.freeKey(p)
 	default:

@@ -113,8 +113,12 @@ func (c *Core) looked(h uint32, a *outbox.Checked) {
 	was := e.row
 	e.stale = false
 	switch a.State {
+	case outbox.CheckAgain:
+		e.stale = true
+		c.headStart.held.queue = append(c.headStart.held.queue, h)
+		return
 	case outbox.CheckTaken: // its key's later rows wait for it
-		c.withdraw(c.park(outbox.KeyScope(was), outbox.CauseMissed, "another relay has the row, or it was too long to be read with others", time.Time{}))
+		c.withdraw(c.park(outbox.KeyScope(was), outbox.CauseMissed, "another relay has the row", time.Time{}))
 		return
 	case outbox.CheckFailed:
 		if was.Table.Mapping.OnFailed == outbox.OnFailedBlock {
@@ -129,6 +133,7 @@ func (c *Core) looked(h uint32, a *outbox.Checked) {
 		}
 		c.renew(h, a)
 		if samePlace(was, e.row) {
+			e.looked = true
 			c.answerSink(outbox.Checked{Row: was, Now: e.row})
 			return
 		}
@@ -170,6 +175,8 @@ func (c *Core) checked(q *keyQueue, h uint32, a outbox.CheckState) {
 	case a == outbox.CheckInvisible:
 		// The application's own relay begins when the commit returns, so a head start begins again.
 		q.wait(h, outbox.KeyScope(row), c.now.Add(max(invisibleWait, row.Table.Mapping.HeadStart)))
+	case a == outbox.CheckAgain:
+		q.wait(h, outbox.KeyScope(row), c.now)
 	case a == outbox.CheckTaken, q.waits(row):
 		q.wait(h, outbox.KeyScope(row), c.now.Add(takenWait))
 	default:

@@ -22,7 +22,7 @@
 //		select {
 //		case <-stop:                  // Drain
 //		case e := <-connection:       // Connect, Disconnect
-//		case b := <-wal:              // Begin, Rows, Commit, Keepalive, TableBroken ...
+//		case b := <-wal:              // ServerTime, Begin, Rows, Commit, Keepalive, TableBroken ...
 //		case o := <-outcomes:         // Outcome
 //		case s := <-clusters:         // Cluster, Topics
 //		case m := <-marked:           // Marked

@@ -1,6 +1,10 @@
 package checkpoint
 
-import "github.com/outbox-cdc/outbox-cdc/internal/outbox"
+import (
+	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
 
 // heldRows are rows that wait in the sink for so long that it asks what they are now. They stay there: in flight, in their
 // order. So pages leave them out, hand-backs await them, and parks withdraw them, as ever.
@@ -27,15 +31,21 @@ func (c *Core) stale(rows []*outbox.Row) {
 // awaitsLook says that the sink still waits for the row's look.
 func (c *Core) awaitsLook(h uint32) bool { return c.rows.entries[h].stale }
 
-// turnHeld takes the next rows to be looked at.
+// turnHeld takes the next rows to be looked at. While looks have added as much as may be in memory it takes those only
+// that were looked at before: nothing else is before them in their partitions.
 func (c *Core) turnHeld() (rows []*outbox.Row) {
 	s := &c.headStart.held
-	for len(s.queue) > 0 && len(rows) < c.cfg.PageRows {
-		if h := s.queue[0]; c.awaitsLook(h) {
-			s.asked = append(s.asked, h)
-			rows = append(rows, c.rows.entries[h].row)
+	s.queue = slices.DeleteFunc(s.queue, func(h uint32) bool {
+		e := &c.rows.entries[h]
+		switch {
+		case !c.awaitsLook(h):
+			return true
+		case len(rows) == c.cfg.PageRows, c.rows.grown >= c.cfg.MaxBytes && !e.looked:
+			return false
 		}
-		s.queue = s.queue[1:]
-	}
+		s.asked = append(s.asked, h)
+		rows = append(rows, e.row)
+		return true
+	})
 	return rows
 }

@@ -120,3 +120,32 @@ func TestHeldRowInACleanStop(t *testing.T) {
 		t.Errorf("looks at %v, tells %+v", w.Check, w.Commands)
 	}
 }
+
+// While looks have added as much as may be in memory, only rows that were looked at before are looked at: they are first in
+// their partitions. What a look did not read is asked again.
+func TestLooksAtHeldRowsStayInTheMemory(t *testing.T) {
+	t.Parallel()
+	c, first := heldRow(t)
+	second := rowOf(first.Table, "2")
+	h := c.flying(second, inSink)
+	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{second}, Class: outbox.Stale})
+	now := *first
+	now.Stale, now.Value = false, make([]byte, c.cfg.MaxBytes)
+	c.Checked([]outbox.Checked{{Row: first, State: outbox.CheckPending, Now: &now}})
+	if w := c.Take(); len(w.Check) > 0 {
+		t.Fatalf("looks at %v", outboxIDs(w.Check))
+	}
+	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{&now}, Class: outbox.Stale})
+	if w := c.Take(); !slices.Equal(w.Check, []*outbox.Row{&now}) {
+		t.Fatalf("looks at %v", outboxIDs(w.Check))
+	}
+	c.Checked([]outbox.Checked{{Row: &now, State: outbox.CheckSettled}})
+	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{&now}, Class: outbox.Left})
+	if w := c.Take(); c.rows.grown != 0 || !slices.Equal(w.Check, []*outbox.Row{second}) {
+		t.Fatalf("%d bytes, looks at %v", c.rows.grown, outboxIDs(w.Check))
+	}
+	c.Checked([]outbox.Checked{{Row: second, State: outbox.CheckAgain}})
+	if w := c.Take(); len(w.Commands) > 0 || !slices.Equal(w.Check, []*outbox.Row{second}) || !c.awaitsLook(h) {
+		t.Errorf("looks at %v, and %+v", outboxIDs(w.Check), w.Commands)
+	}
+}

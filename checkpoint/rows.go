@@ -36,6 +36,8 @@ type entry struct {
 	unmarked   bool              // its mark was refused with the table's last
 	once       bool              // delivered exactly once: its unit is noted with its first mark's answer
 	stale      bool              // of inSink: the sink has asked what the row is now
+	looked     bool              // of inSink: the sink was told what the row is now
+	grown      int               // of inSink: bytes that a look has added
 	found      outbox.CheckState // of inSink: why it is to leave there unsent, or 0
 	arrival    uint64            // the order of coming into memory
 	page       *sweep            // that brought the row, or nil: the WAL did
@@ -60,6 +62,7 @@ type rowTable struct {
 
 	count, bytes int
 	published    int // bytes of those that went to the sink
+	grown        int // bytes that looks have added to those
 	queued       int // rows in that state
 	inFlight     int
 	arrivals     uint64
@@ -107,6 +110,8 @@ func (t *rowTable) resized(h uint32) {
 	t.bytes += e.size - was
 	if e.state >= inSink {
 		t.published += e.size - was
+		t.grown += e.size - was
+		e.grown += e.size - was
 	}
 }
 
@@ -167,6 +172,7 @@ func (t *rowTable) remove(h uint32) {
 	switch {
 	case e.state >= inSink:
 		t.published -= e.size
+		t.grown -= e.grown
 	case e.state == queued:
 		t.queued--
 	}

@@ -966,8 +966,16 @@ func (w *world) check(p *proc, rows []*outbox.Row) []outbox.Checked {
 	answers := make([]outbox.Checked, len(rows))
 	s := w.snapshot()
 	for i, row := range rows {
+		if answers[i].State == outbox.CheckAgain {
+			continue
+		}
 		r := w.row(row)
 		answers[i] = outbox.Checked{Row: row, State: outbox.CheckSettled}
+		if rest := rows[i+1:]; w.chance(2) { // it is too long to be read with more of them
+			for j, row := range rest {
+				answers[i+1+j] = outbox.Checked{Row: row, State: outbox.CheckAgain}
+			}
+		}
 		switch {
 		case r.exists() && r.taken:
 			answers[i].State = outbox.CheckTaken

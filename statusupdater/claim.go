@@ -206,7 +206,7 @@ func (k *keeper) tryLock(ctx context.Context, c *claim, rows []*outbox.Row, bare
 				return nil, k.claimRefused(c, row.Table, err)
 			}
 			c.targets[row.Table] = t
-			looks = append(looks, &tablesql.Look{Relation: t.relation, Contents: contents, Bare: bare})
+			looks = append(looks, &tablesql.Look{Relation: t.relation, Contents: contents, Bare: bare, Most: k.cfg.ClaimBytes})
 		}
 		places[row.Table] = append(places[row.Table], i)
 	}

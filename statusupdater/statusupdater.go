@@ -64,6 +64,8 @@ type Config struct {
 	Claims int
 	// ClaimRows is the most rows of one claim. Default 1000.
 	ClaimRows int
+	// ClaimBytes is about the most bytes of them that are read at once. Default 16 MiB.
+	ClaimBytes int
 	// ClaimIdle is after how long without a word from us the server ends a
 	// claim's session, and with it its locks: when this process was stopped, or
 	// the network cut. It is set as idle_in_transaction_session_timeout of the
@@ -132,6 +134,7 @@ func New(cfg Config, answers *mailbox.Mailbox[outbox.Marked]) *Updater {
 	setDefault(&cfg.BackoffMax, 5*time.Second)
 	setDefault(&cfg.Claims, DefaultClaims)
 	setDefault(&cfg.ClaimRows, 1000)
+	setDefault(&cfg.ClaimBytes, 16<<20)
 	setDefault(&cfg.ClaimIdle, 15*time.Second)
 	setDefault(&cfg.ClaimWarn, 30*time.Second)
 	if cfg.OnBatch == nil {

@@ -150,8 +150,9 @@ const (
 	CheckSettled                         // terminal or gone
 	CheckInvisible                       // not visible yet: ask again
 	CheckFailed                          // terminal, and it is FAILED
-	CheckTaken                           // another relay has it, or it was too long to be read with others: ask again
+	CheckTaken                           // another relay has it: ask again
 	CheckWaits                           // PENDING, and not due: for the watch to find
+	CheckAgain                           // not read, since it is too long with those before it: ask again
 )
 
 // Checked is the answer for one row that was to be looked at.

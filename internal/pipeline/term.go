@@ -139,11 +139,11 @@ func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead sta
 	if d.once != nil {
 		guard, marking = d.once.guard, &statusupdater.Once{Stream: cfg.Name, Guard: d.once.guard, Idle: cfg.Replication.SenderTimeout / 2}
 	}
-	if d.sweeper, err = sweeper.New(sweeper.Config{Pool: cfg.Pool, Tables: cfg.Tables, Guard: guard, Log: cfg.Log}); err != nil {
+	if d.sweeper, err = sweeper.New(sweeper.Config{Pool: cfg.Pool, Tables: cfg.Tables, Guard: guard, Log: cfg.Log, PageBytes: min(cfg.Core.MaxBytes, lookBytes)}); err != nil {
 		return nil, err
 	}
 	d.updater = statusupdater.New(statusupdater.Config{
-		Pool: cfg.Pool, Tables: cfg.Tables, Connections: cfg.MarkConnections, BatchRows: cfg.MarkRows, Log: cfg.Log,
+		Pool: cfg.Pool, Tables: cfg.Tables, Connections: cfg.MarkConnections, BatchRows: cfg.MarkRows, Log: cfg.Log, ClaimBytes: min(cfg.Core.MaxBytes, lookBytes),
 		Once:    marking,
 		OnBatch: func(b statusupdater.Batch) { cfg.Metrics.MarkLatency(b.Took, b.Rows) },
 	}, d.marked)
@@ -153,6 +153,9 @@ func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead sta
 	d.sinks, err = s.newSinks(d, lead.Fences)
 	return d, err
 }
+
+// lookBytes is about the most bytes that a look brings, where that many may be in memory.
+const lookBytes = 16 << 20
 
 // heldFor is how long a row may wait, in the WAL or for Kafka, and go out as it was read.
 const heldFor = 5 * time.Second

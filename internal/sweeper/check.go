@@ -12,7 +12,7 @@ import (
 )
 
 // Check looks at rows, all in one snapshot, and answers for each, in their
-// order. Where one cannot be printed, rows behind it are answered as taken: to be asked again. A *TableError says which table refuses; other errors pass.
+// order. Where one cannot be printed, or they are longer together than PageBytes, those behind it are to be asked again. A *TableError says which table refuses; other errors pass.
 func (s *Sweeper) Check(ctx context.Context, rows []*outbox.Row) ([]outbox.Checked, error) {
 	return tablesql.Around(rows, func(rows []*outbox.Row, bare bool) (answers []outbox.Checked, err error) {
 		err = s.fresh(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
@@ -38,7 +38,7 @@ func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row,
 			if err != nil {
 				return nil, err
 			}
-			looks = append(looks, &tablesql.Look{Relation: p.relation, Bare: bare})
+			looks = append(looks, &tablesql.Look{Relation: p.relation, Bare: bare, Most: s.cfg.PageBytes})
 			contents[row.Table] = p.contents
 		}
 		places[row.Table] = append(places[row.Table], i)

@@ -230,9 +230,9 @@ func TestHeadersThatAreTooManyAtOnce(t *testing.T) {
 	for i, a := range answers {
 		want := outbox.CheckPending
 		if i >= len(page.Rows) && i < 11 { // the last row has none
-			want = outbox.CheckTaken
+			want = outbox.CheckAgain
 		}
-		if a.State != want || (a.State == outbox.CheckTaken) != (a.Now == nil) {
+		if a.State != want || (a.State == outbox.CheckAgain) != (a.Now == nil) {
 			t.Errorf("row %s is %v, want %v", a.Row.ID, a.State, want)
 		}
 	}

@@ -1,6 +1,7 @@
 package tablesql
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
@@ -77,12 +78,12 @@ func (c *Contents) read(row [][]byte, before *outbox.Row, arena *mapping.Arena) 
 	return now, nil
 }
 
-// Around looks at rows where the server may be unable to print one: then it asks for
+// Around looks at rows where the server may be unable to print one, or which are too long together: then it asks for
 // fewer, and at last for one without its long values. Of the others the answer is to ask again.
 func Around(rows []*outbox.Row, look func(rows []*outbox.Row, bare bool) ([]outbox.Checked, error)) ([]outbox.Checked, error) {
 	answers, err := look(rows, false)
 	n := len(rows)
-	for bare := false; Unprintable(err) && !bare; {
+	for bare := false; (Unprintable(err) || errors.Is(err, errLong)) && !bare; {
 		bare, n = n == 1, max(1, n/2)
 		answers, err = look(rows[:n], bare)
 	}
@@ -90,7 +91,7 @@ func Around(rows []*outbox.Row, look func(rows []*outbox.Row, bare bool) ([]outb
 		return nil, err
 	}
 	for _, r := range rows[len(answers):] {
-		answers = append(answers, outbox.Checked{Row: r, State: outbox.CheckTaken})
+		answers = append(answers, outbox.Checked{Row: r, State: outbox.CheckAgain})
 	}
 	return answers, nil
 }

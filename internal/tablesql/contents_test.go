@@ -164,3 +164,69 @@ func TestLookAroundARowThatCannotBePrinted(t *testing.T) {
 		}
 	}
 }
+
+// Looks read no more than they may, and a row beyond: a look at fewer says more, and the connection is good for it.
+func TestLooksHaveABoundInBytes(t *testing.T) {
+	db := harness.Postgres(t)
+	db.Exec(t, `CREATE TABLE outbox (id int PRIMARY KEY, payload text, status text);
+		INSERT INTO outbox SELECT n, repeat('x', 1000000), 'PENDING' FROM generate_series(1, 20) n`)
+	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
+		ID: []string{"id"}, Topic: outbox.Template{Literals: []string{"t"}}, Cluster: outbox.ClusterMapping{Default: "main"},
+		Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "payload"}}, Published: outbox.PublishedStatus, MaxRowBytes: 2 << 20, LookFirst: true,
+		Status: outbox.StatusMapping{Column: "status", Pending: []string{"PENDING"}, Sent: "SENT"},
+	}}
+	conn := db.Conn(t)
+	r, err := Load(t.Context(), conn, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	contents, err := r.Contents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := make([]*outbox.Row, 20)
+	for i := range rows {
+		rows[i] = &outbox.Row{Table: table, ID: fmt.Sprint(i + 1)}
+	}
+	settings := Settings{StatementTimeout: time.Minute, LockTimeout: time.Second}
+	for name, at := range map[string]func(l *Look) (outbox.Snapshot, error){
+		"look": func(l *Look) (outbox.Snapshot, error) { return At(t.Context(), conn, settings, true, l) },
+		"lock": func(l *Look) (outbox.Snapshot, error) { return Lock(t.Context(), conn, settings, l) },
+	} {
+		rest, looks := rows, 0
+		for ; len(rest) > 0; looks++ {
+			answers, err := Around(rest, func(some []*outbox.Row, bare bool) ([]outbox.Checked, error) {
+				if err := Run(t.Context(), conn, Step{SQL: "ROLLBACK"}); err != nil {
+					return nil, err
+				}
+				l := &Look{Relation: r, N: len(some), Row: func(i int) *outbox.Row { return some[i] }, Contents: contents, Bare: bare, Most: 3 << 20}
+				snapshot, err := at(l)
+				if err != nil {
+					return nil, err
+				}
+				answers := make([]outbox.Checked, len(some))
+				for i, row := range some {
+					answers[i] = outbox.Checked{Row: row, State: Judge(row, l.Seen[i], &snapshot), Now: l.Now[i]}
+				}
+				return answers, nil
+			})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			n, bytes := 0, 0
+			for ; n < len(answers) && answers[n].State == outbox.CheckPending; n++ {
+				bytes += len(answers[n].Now.Value)
+			}
+			if n == 0 || bytes > 4<<20 {
+				t.Fatalf("%s: a look brings %d rows, %d bytes", name, n, bytes)
+			}
+			rest = rest[n:]
+		}
+		if looks < 5 {
+			t.Errorf("%s: all in %d looks", name, looks)
+		}
+		if err := Run(t.Context(), conn, Step{SQL: "ROLLBACK"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package tablesql
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 
@@ -45,6 +46,11 @@ func Run(ctx context.Context, conn *pgx.Conn, steps ...Step) error {
 	postgres.Used(pg) // the table's triggers, and other code of its owner
 	reader := pg.ExecBatch(ctx, batch)
 	err := read(reader, steps)
+	if errors.Is(err, errLong) { // the rest is not waited for
+		_ = pg.CancelRequest(ctx) // else it is read and thrown away
+		_ = reader.Close()
+		return err
+	}
 	if closeErr := reader.Close(); closeErr != nil {
 		// What the server says comes before what our reading of it says.
 		return closeErr

@@ -2,6 +2,7 @@ package tablesql
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -23,6 +24,7 @@ const (
 	Taken   State = 't' // another relay has it
 	Held    State = 'h' // pending, and locked by us; see Lock
 	Waits   State = 'w' // pending, and not due: where contents are read
+	Again   State = 'r' // not read: it is too long with others
 )
 
 // Seen is one row as looked at.
@@ -45,6 +47,11 @@ type Look struct {
 	Bare     bool
 	Changed  bool
 	Now      []*outbox.Row
+	// Most is how many bytes of contents are read of all looks together: what would be more than a row beyond it is
+	// errLong. 0: any number.
+	Most int
+
+	spent *int
 
 	side  *SideHeaders
 	arena mapping.Arena
@@ -54,6 +61,7 @@ type Look struct {
 // returns, and fills each Look's Seen. prepare: see Prepares.
 func At(ctx context.Context, conn *pgx.Conn, s Settings, prepare bool, looks ...*Look) (outbox.Snapshot, error) {
 	var snapshot outbox.Snapshot
+	spent := 0
 	s.ByIndex = true
 	relations := make([]*Relation, len(looks))
 	for i, l := range looks {
@@ -62,7 +70,7 @@ func At(ctx context.Context, conn *pgx.Conn, s Settings, prepare bool, looks ...
 	steps := append([]Step{{SQL: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}}, s.Pin(relations...)...)
 	steps = append(steps, s.Step(readSnapshot(&snapshot), "pg_catalog.pg_current_snapshot()::pg_catalog.text"))
 	for _, l := range looks {
-		args, err := l.begin()
+		args, err := l.begin(&spent)
 		if err != nil {
 			return snapshot, err
 		}
@@ -101,10 +109,11 @@ func At(ctx context.Context, conn *pgx.Conn, s Settings, prepare bool, looks ...
 // is rolled back.
 func Lock(ctx context.Context, conn *pgx.Conn, s Settings, looks ...*Look) (outbox.Snapshot, error) {
 	var snapshot outbox.Snapshot
+	spent := 0
 	s.ByIndex = true
 	steps := []Step{{SQL: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"}, s.Step(nil)}
 	for _, l := range looks {
-		args, err := l.begin()
+		args, err := l.begin(&spent)
 		if err != nil {
 			return snapshot, err
 		}
@@ -150,7 +159,7 @@ func attach(looks []*Look) {
 			switch {
 			case l.side == nil || l.Now[i] == nil:
 			case l.side.Late(i):
-				l.Seen[i].State, l.Now[i] = Taken, nil // to be asked again
+				l.Seen[i].State, l.Now[i] = Again, nil
 			default:
 				l.side.Attach(i)
 			}
@@ -160,8 +169,8 @@ func attach(looks []*Look) {
 
 // begin binds the rows, and takes them for what most are, pending and never tried: lookSQL
 // leaves those out, which a third of the server's work on a look was for.
-func (l *Look) begin() (Params, error) {
-	l.Seen, l.Now = make([]Seen, l.N), make([]*outbox.Row, l.N)
+func (l *Look) begin(spent *int) (Params, error) {
+	l.Seen, l.Now, l.spent = make([]Seen, l.N), make([]*outbox.Row, l.N), spent
 	for i := range l.Seen {
 		l.Seen[i].State = Pending
 	}
@@ -214,7 +223,20 @@ func (l *Look) read(row [][]byte) error {
 	}
 	l.Seen[n] = Seen{State: State(row[2][0]), Attempts: attempts}
 	if len(row) > 4 && l.Seen[n].State == Pending {
-		l.Now[n], err = l.Contents.read(row[4:], l.Row(n), &l.arena)
+		return l.readNow(n, row[4:])
+	}
+	return nil
+}
+
+// errLong says that what is looked at is too long to be read together.
+var errLong = errors.New("the rows are too long to be looked at together")
+
+func (l *Look) readNow(n int, row [][]byte) (err error) {
+	if l.Most > 0 && *l.spent >= l.Most {
+		return errLong
+	}
+	if l.Now[n], err = l.Contents.read(row, l.Row(n), &l.arena); err == nil {
+		*l.spent += l.Now[n].Size()
 	}
 	return err
 }
@@ -228,8 +250,7 @@ func (l *Look) readLocked(row [][]byte) error {
 		return fmt.Errorf("table %s: %w", l.Relation.Table, err)
 	}
 	l.Seen[n].State = Held
-	l.Now[n], err = l.Contents.read(row[2:], l.Row(n), &l.arena)
-	return err
+	return l.readNow(n, row[2:])
 }
 
 // Records are the steps that lock the pending ones of the rows, with what
@@ -238,7 +259,7 @@ func (l *Look) readLocked(row [][]byte) error {
 // rows that others have locked are passed over, and Pending; else they are waited for. Where
 // the role may not lock rows they are only read. The steps are for a transaction that has begun.
 func (l *Look) Records(free bool, columns Selected, record func(n int, row [][]byte) error, snapshot *outbox.Snapshot) ([]Step, error) {
-	args, err := l.begin()
+	args, err := l.begin(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -267,7 +288,7 @@ func (r *Relation) lockingSQL(columns, condition, lock string) string {
 
 // States are the steps that take a snapshot and then look at the rows, in the transaction that has begun.
 func (l *Look) States(snapshot *outbox.Snapshot) ([]Step, error) {
-	args, err := l.begin()
+	args, err := l.begin(nil)
 	return l.after(args, snapshot), err
 }
 
@@ -298,6 +319,8 @@ func Judge(row *outbox.Row, seen Seen, snapshot *outbox.Snapshot) outbox.CheckSt
 		return outbox.CheckFailed
 	case Taken:
 		return outbox.CheckTaken
+	case Again:
+		return outbox.CheckAgain
 	case Waits:
 		return outbox.CheckWaits
 	case Absent:

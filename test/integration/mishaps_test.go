@@ -242,21 +242,67 @@ func TestTooManyConnections(t *testing.T) {
 // all of it, in the memory that it was given.
 func TestALittleMemory(t *testing.T) {
 	w := newWorld(t, surroundings{})
-	const rows, mib = 300, 150
+	const rows = 300
 	w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) SELECT $1, 'k' || n % 10, convert_to(repeat('x', 500000), 'UTF8') FROM generate_series(1, $2::int) n`, w.topic, rows)
-	w.stream["memory"] = fields{"bytes": "8MiB"}
-	cmd := exec.Command("bash", "-c", fmt.Sprintf("ulimit -v %d; exec %s run --config %s --log-format json", 2<<20, harness.Binary(t, "failpoints"), w.file()))
-	cmd.Env = append(os.Environ(), "GOMEMLIMIT=48MiB")
-	p := &process{harness.Start(t, cmd), t}
-	p.streaming()
+	p := w.runInALittleMemory()
 	w.settled(2 * time.Minute)
-	if n := p.Peak() >> 20; n > mib {
-		t.Errorf("its memory was %d MiB", n)
-	} else {
-		t.Logf("its memory was %d MiB", n)
-	}
+	p.keptALittleMemory()
 	p.stop()
 	if n := len(w.kafka.Records(t, w.topic)); n != rows {
 		t.Errorf("%d records of %d rows", n, rows)
+	}
+}
+
+func (w *world) runInALittleMemory() *process {
+	w.t.Helper()
+	w.stream["memory"] = fields{"bytes": "8MiB"}
+	cmd := exec.Command("bash", "-c", fmt.Sprintf("ulimit -v %d; exec %s run --config %s --log-format json", 2<<20, harness.Binary(w.t, "failpoints"), w.file()))
+	cmd.Env = append(os.Environ(), "GOMEMLIMIT=48MiB")
+	p := &process{harness.Start(w.t, cmd), w.t}
+	return p.streaming()
+}
+
+func (p *process) keptALittleMemory() {
+	p.t.Helper()
+	const mib = 150
+	if n := p.Peak() >> 20; n > mib {
+		p.t.Errorf("its memory was %d MiB", n)
+	} else {
+		p.t.Logf("its memory was %d MiB", n)
+	}
+}
+
+// Rows that the application makes a thousand times as long while Kafka is away are looked at a few at a time.
+func TestRowsThatGrowInAnOutage(t *testing.T) {
+	t.Parallel() // it mostly waits
+	k := harness.PrivateKafka(t, harness.KafkaOptions{})
+	w := newWorld(t, surroundings{kafka: k})
+	const rows, bytes = 300, 900_000
+	p := w.runInALittleMemory()
+	p.Await(30*time.Second, "handed back to the stream")
+	k.Nodes[0].Stop()
+	insert := func(keys, n int) {
+		w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) SELECT $1, 'k' || n % $2, 'short' FROM generate_series(1, $3::int) n`, w.topic, keys, n)
+	}
+	insert(1, 1) // it may be on its way
+	p.Await(60*time.Second, "the Kafka cluster cannot be used")
+	insert(10, rows)
+	waitUntil(t, time.Now().Add(6*time.Second)) // shorter outages are none
+	w.db.Exec(t, `UPDATE outbox SET payload = convert_to(repeat('x', $1), 'UTF8')`, bytes)
+	k.Nodes[0].Start(t)
+	w.settled(2 * time.Minute)
+	p.keptALittleMemory()
+	if n := p.logged("parked: left to the sweeper", `"scope":"key`); n > 0 {
+		t.Errorf("%d keys were parked", n)
+	}
+	p.stop()
+	long := 0
+	for _, r := range k.Records(t, w.topic) {
+		if len(r.Value) == bytes {
+			long++
+		}
+	}
+	if long < rows || long > rows+1 {
+		t.Errorf("%d long records of %d rows", long, rows)
 	}
 }
