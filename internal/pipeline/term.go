@@ -189,6 +189,7 @@ func (s *Stream) newWALReader(d *driver, conn *replication.Conn, lead statestore
 		link: d.wal, telling: s.telling, cfg: s.cfg.Replication, pool: s.cfg.Pool, guard: s.cfg.TimelineGuard, stateless: s.cfg.stateless(),
 		lead: s.lead, store: s.store, sweeper: d.sweeper, pauses: d.pauses, once: d.once, learned: &s.learned,
 		conn: conn, decoder: decoder.New(s.cfg.Tables), remembered: s.learned.remembers(lead.Known), statusEvery: beats(&s.cfg.Replication),
+		batchRows: batchRowsOf(s.cfg.Core.MaxRows),
 	}
 }
 

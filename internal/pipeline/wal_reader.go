@@ -22,7 +22,7 @@ import (
 
 // Bounds of what the WAL reader hands over at once, and its waits.
 const (
-	batchRows    = 4000                  // a batch is handed over when it has this many rows,
+	batchRows    = 4000                  // a batch is handed over when it has this many rows (see batchRowsOf),
 	batchBytes   = 1 << 20               // or bytes, or when nothing more is there to be read;
 	gatherFor    = 20 * time.Millisecond // but where more is sure to come, when its rows have waited this long
 	statusEvery  = time.Second           // a status message at least this often
@@ -59,6 +59,7 @@ type walReader struct {
 	// remembered is what the stream remembers of its slot.
 	remembered  statestore.Identity
 	statusEvery time.Duration // see beats
+	batchRows   int           // see batchRowsOf
 }
 
 // errSuperseded: another process leads, or led in between, so what is in memory
@@ -367,11 +368,15 @@ func (w *walReader) waitUntil(b *batch, status time.Time) time.Time {
 	return status
 }
 
+// batchRowsOf is how many rows a batch has at most: two fifths of those that may be in memory, where that is less. Reading
+// stops at that many, so there is one batch more at most.
+func batchRowsOf(maxRows int) int { return min(batchRows, maxRows*2/5) }
+
 // full says that the batch is to be handed over: it is large, or nothing more
 // is there to be read, so that nothing waits for a timer. While much more is to
 // come, small batches would cost Kafka and us more than the rows in them.
 func (w *walReader) full(b *batch, idle bool) bool {
-	most := batchRows
+	most := w.batchRows
 	if n := int(w.atOnce.Load()); n > 0 {
 		most = min(most, n) // so that rows are spread over the second
 	}

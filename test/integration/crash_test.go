@@ -11,8 +11,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/history"
 )
 
-// window is how many rows are in flight at most in the crash tests.
-const window = 1000
+// window is how many rows are in flight at most in the crash tests: memory.rows, and what is read at once.
+const window = 1400
 
 // hotPath are the places on the way of a row, of each row.
 var hotPath = []string{
@@ -340,6 +340,6 @@ func (w *world) dropSlot() {
 
 // small bounds what is in flight, and so the duplicates that a kill can make.
 func (w *world) small() {
-	w.stream["memory"] = fields{"rows": window}
-	w.stream["sweep"] = fields{"page_rows": window / 5}
+	w.stream["memory"] = fields{"rows": window * 5 / 7}
+	w.stream["sweep"] = fields{"page_rows": window / 7}
 }
