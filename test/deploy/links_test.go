@@ -52,6 +52,34 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+var (
+	aTest    = regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w+)`")
+	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
+)
+
+// Every test that a page names is one.
+func TestNamedTestsExist(t *testing.T) {
+	tests, named := map[string]bool{}, 0
+	for _, file := range filesIn(t, "*_test.go") {
+		for _, m := range testFunc.FindAllStringSubmatch(read(t, filepath.Join(root, file)), -1) {
+			tests[m[1]] = true
+		}
+	}
+	for _, file := range files(t) {
+		if !strings.HasSuffix(file, ".md") {
+			continue
+		}
+		for _, m := range aTest.FindAllStringSubmatch(read(t, filepath.Join(root, file)), -1) {
+			if named++; !tests[m[1]] {
+				t.Errorf("%s names %s, which is no test", file, m[1])
+			}
+		}
+	}
+	if named < 100 {
+		t.Errorf("only %d names were looked at", named)
+	}
+}
+
 var ours = regexp.MustCompile(`(?i)\b(parks?|parked|sweeps?|swept|sweeper|handed back)\b`)
 
 // Our own words on a page for users are one click from what they mean.

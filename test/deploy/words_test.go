@@ -24,7 +24,13 @@ var written = []string{"README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG
 // files are those of written that git knows, below the repository's root.
 func files(t *testing.T) []string {
 	t.Helper()
-	out, err := exec.Command("git", append([]string{"-C", root, "ls-files", "--"}, written...)...).Output()
+	return filesIn(t, written...)
+}
+
+// filesIn are those of paths and patterns that git knows.
+func filesIn(t *testing.T, paths ...string) []string {
+	t.Helper()
+	out, err := exec.Command("git", append([]string{"-C", root, "ls-files", "--"}, paths...)...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
