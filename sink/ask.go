@@ -14,7 +14,7 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Broker is a connection to one broker, of those who look at a cluster or make its topics.
+// Broker is a connection to one broker, for code that looks at a cluster or makes its topics.
 type Broker struct {
 	broker *sarama.Broker
 	net    *network
@@ -23,8 +23,8 @@ type Broker struct {
 }
 
 // Dial connects and logs in to one broker as a Sink does, makes sure that it
-// answers, and says in words what is in the way. It is for those who look at a
-// cluster; the connection ends with ctx, or when the caller closes it.
+// answers, and says in words what is in the way. The connection ends with ctx, or
+// when the caller closes it.
 func (c Config) Dial(ctx context.Context, address string) (*Broker, error) {
 	conf, err := c.sarama()
 	if err != nil {
@@ -45,8 +45,8 @@ func (c Config) Dial(ctx context.Context, address string) (*Broker, error) {
 	return &Broker{broker: b, net: n, timeout: cmp.Or(c.RequestTimeout, 10*time.Second)}, nil
 }
 
-// DialController connects to the broker that makes topics, and counts the brokers. Asked for
-// no topic at all, they would tell of every one.
+// DialController connects to the controller, which makes topics, and counts the brokers. It names
+// a topic because brokers that are asked about none tell of all.
 func (c Config) DialController(ctx context.Context, topic string) (controller *Broker, brokers int, err error) {
 	for _, address := range c.Brokers {
 		var b *Broker
@@ -89,7 +89,7 @@ func Permanent(err error) bool {
 // https://kafka.apache.org/protocol#protocol_error_codes
 type Code int16
 
-// Codes that somebody who asks tells apart.
+// Codes that callers tell apart.
 const (
 	NoError                  Code = 0
 	UnknownTopic             Code = 3
@@ -112,9 +112,9 @@ func (c Code) Error() string { return sarama.KError(c).Error() }
 // Versions are the newest versions of the requests that the broker knows, by key.
 func (b *Broker) Versions() (map[int16]int16, error) { return versions(b.broker) }
 
-// CanFence says why the broker's protocol does not allow to fence former leaders, as
-// an error that wraps ErrNoTransactions. Whether the broker then does it, and lets
-// us, shows when it is asked.
+// CanFence is nil if the broker's protocol allows fencing former leaders, otherwise
+// an error that wraps ErrNoTransactions. Only trying shows whether the broker does
+// it, and lets us.
 func (b *Broker) CanFence() error { return canFence(b.broker) }
 
 // Metadata is what a broker tells of its cluster and of topics.
@@ -175,7 +175,7 @@ func topicOf(t *sarama.TopicMetadata) Topic {
 	return f
 }
 
-// least of what was seen so far, -1 being nothing, and another.
+// least is the lesser of n and what was seen so far; -1: nothing was.
 func least(sofar, n int) int {
 	if sofar < 0 {
 		return n
@@ -183,8 +183,7 @@ func least(sofar, n int) int {
 	return min(sofar, n)
 }
 
-// TopicSettings gives the named settings by topic. Of topics whose settings may not be read it
-// has none.
+// TopicSettings gives the named settings by topic, without topics whose settings may not be read.
 func (b *Broker) TopicSettings(topics, settings []string) map[string]map[string]string {
 	var resources []*sarama.ConfigResource
 	for _, topic := range topics {
@@ -220,7 +219,7 @@ func (b *Broker) settings(resources ...*sarama.ConfigResource) map[string]map[st
 	return all
 }
 
-// NewProducerID asks for a producer id without a name, which disturbs nobody. err: there was no answer.
+// NewProducerID asks for a producer id without a transactional id, which disturbs nobody. err: there was no answer.
 func (b *Broker) NewProducerID() (answer Code, err error) {
 	res, err := b.broker.InitProducerID(&sarama.InitProducerIDRequest{Version: 1, TransactionTimeout: time.Minute})
 	if err != nil {
@@ -229,7 +228,7 @@ func (b *Broker) NewProducerID() (answer Code, err error) {
 	return Code(res.Err), nil
 }
 
-// FindCoordinator asks who coordinates a transactional id, which only looks. err: there was no answer.
+// FindCoordinator asks who coordinates a transactional id, which changes nothing. err: there was no answer.
 func (b *Broker) FindCoordinator(transactionalID string) (answer Code, err error) {
 	req := &sarama.FindCoordinatorRequest{Version: 1, CoordinatorKey: transactionalID, CoordinatorType: sarama.CoordinatorTransaction}
 	res, err := b.broker.FindCoordinator(req)

@@ -148,9 +148,9 @@ func (b *batch) judge(r reply, current producer) action {
 	}
 	// Unknown topic, no leader, not leader, too few replicas, storage error, a
 	// fencing transaction of ours open (brokers that refuse plain batches then),
-	// and whatever brokers will invent: it passes, and no row is charged. With an
-	// offset it was appended first. The codes above are said before that, whatever
-	// offset comes with them.
+	// and whatever brokers will invent: it is passing, and no row is charged. With
+	// an offset, the batch was appended first. The codes above come before
+	// anything is appended, whatever offset comes with them.
 	b.maybe = b.maybe || r.offset >= 0
 	return actionRetry
 }
@@ -163,7 +163,7 @@ func (b *batch) timeOf(i int) int64 {
 	return b.made.UnixMilli()
 }
 
-// retime has the records go out with the time of producing whose own time the topic refused, and whose tables say so.
+// retime gives the time of producing to records whose own time the topic refused, if their tables have TimestampNow.
 // false: there are none, or none any more.
 func (b *batch) retime(r reply) bool {
 	if r.err != nil || r.code != sarama.ErrInvalidTimestamp {

@@ -13,8 +13,8 @@ func is[T error](err error) bool {
 }
 
 // ErrorClass is the error of a try in one of a few words: timeout, leadership,
-// replicas, topic, authorization, record, producer, broker, certificate, cluster where it is another one, or connection
-// where no broker answered.
+// replicas, topic, authorization, record, producer, broker, certificate, cluster
+// (it is another one) or connection (no broker answered).
 func ErrorClass(err error) string {
 	var code sarama.KError
 	switch {

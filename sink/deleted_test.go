@@ -51,7 +51,7 @@ func targetMadeAgain(t *testing.T, k *harness.Cluster) {
 	eachOnce(t, readCommitted(t, k, topic, 2), rows[200:])
 }
 
-// recordsDeleted: of a target they are not missed. Of the journal they are, by the next leader that needs them.
+// recordsDeleted: nobody misses records of a target. The next leader misses those of the journal that it needs.
 func recordsDeleted(t *testing.T, k *harness.Cluster) {
 	topic, db := onceTopic(t, k, 1), newOnceDB()
 	wipe := func(topic string) {
@@ -72,7 +72,7 @@ func recordsDeleted(t *testing.T, k *harness.Cluster) {
 	wipe(topic)
 	deliver(100, 200)
 	wipe(topic + "-journal")
-	deliver(200, 300) // who leads needs no records of its own
+	deliver(200, 300) // a leader needs no records of its own
 	r.expect(outbox.Delivered, 30*time.Second, r.publish(endRows(topic, 1)...)...)
 	eachOnce(t, readCommitted(t, k, topic, 1), rows[100:300])
 	r.stop()

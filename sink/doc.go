@@ -6,7 +6,8 @@
 //
 // It never decides what is published, never reads or writes the database,
 // never charges a row for anything but the row's own fault, and never bumps a
-// producer epoch by itself. The pipeline makes one Sink per stream and cluster.
+// producer epoch without the coordinator. The pipeline makes one Sink per stream
+// and cluster.
 //
 // # Parts
 //
@@ -23,7 +24,7 @@
 //     the transaction coordinator, fences older producers, and searches partition
 //     logs for batches whose answer was lost.
 //
-// ask.go and read.go are for those who look at a cluster, or make a topic of it: a Broker
+// ask.go and read.go are for code that looks at a cluster, or makes a topic: a Broker
 // answers, and a Reader reads topics, in types of our own.
 //
 // sarama's AsyncProducer is not used because it goes on after a failed batch,
@@ -68,14 +69,14 @@
 // Resolve finds out: fence the partition, so that no try can land any more,
 // then read the partition log from the last known offset for a batch of this producer
 // id, epoch, sequence and count. Found: delivered. Not found: it is sent with
-// sequence 0 on the new epoch. That needs READ on the topic; without, the
-// batch is sent again and said aloud, and its rows may be there twice.
+// sequence 0 on the new epoch. That needs READ on the topic; without it, the
+// batch is sent again and logged, and its rows may be there twice.
 //
 // # Rows that wait for long
 //
-// A row that could be sent only after HeldFor may be another one by now. It stays at the front of its queue
-// while the stream looks at it (machine_held.go), and only what no broker can have is asked about: a batch of which
-// nothing is or will be in the log goes back to its queue first.
+// A row that could not be sent for HeldFor may have changed. It stays at the front of its queue while the stream
+// looks at it (machine_held.go). Only rows that no broker can have are looked at: a batch goes back to its queue first,
+// if nothing of it is or will be in the log.
 //
 // # Fencing
 //
@@ -86,37 +87,36 @@
 // (CONCURRENT_TRANSACTIONS): then all partitions have got the abort's
 // marker, and each refuses the former leader's batches, also those that were on
 // their way. Brokers of Kafka 4.3 and 4.4 can give a marker up (KAFKA-20734), so each
-// partition is asked for it (ends_client.go), and fenced again where it is missing, up to
-// twice: some brokers show no such marker, and the fence holds from the first batch then.
-// It costs one control record per partition. Partitions that become
+// partition's leader is asked for it (ends_client.go). A partition without it is fenced again,
+// up to twice: some brokers show no such marker, and there the fence holds from the first batch.
+// A fence costs one control record per partition. Partitions that become
 // known later are fenced before their first batch.
 //
-// After a clean stop nothing is on its way, and the fence of before holds as if the former leader went on: its sink
-// leaves its producer id and the partitions where a broker has shown the fence, or taken a batch, by topic id
-// (outbox.Fences, in the claim of outbox_cdc.leader), with those inherited that it had nothing to do with. Who gets
-// the epoch after that producer id's knows that nobody has had the transactional id since, and spares those partitions.
-// Whatever else is so, they are fenced: another epoch or producer id, a topic made again or forgotten meanwhile, a
-// batch on its way. So a note that is used twice, or comes out of a dump, does no harm. sim_fence_test.go shows that
-// each rule is needed.
+// After a clean stop no request is outstanding, and the fence still holds. So the sink leaves its producer id to the
+// next leader, with the partitions, by topic id, where a broker has shown the fence or taken a batch, and those that it
+// inherited and never met (outbox.Fences, in the claim of outbox_cdc.leader). A leader that gets the next epoch of that
+// producer id knows that nobody has had the transactional id since, and spares those partitions. In every other case
+// they are fenced: another epoch or producer id, a topic made again or forgotten meanwhile, a batch in flight. So a
+// note that is used twice, or comes out of a dump, does no harm. sim_fence_test.go shows that each rule is needed.
 // Brokers forget a producer that wrote nothing to a partition for producer.id.expiration.ms
 // (a day): a process that was frozen for longer can write there, however the leaders changed.
 //
-// Every InitProducerId but a
-// Run's first names the producer id held, so that it fails for the process that was
-// superseded: Run then ends with ErrFenced. An empty transaction now and then
-// keeps the id from expiring (transactional.id.expiration.ms, 7 days).
+// Every InitProducerId but a Run's first names the producer id that we hold, so that
+// it fails for a process that was superseded: Run then ends with ErrFenced. An empty
+// transaction now and then keeps the id from expiring
+// (transactional.id.expiration.ms, 7 days).
 //
 // # Transactions
 //
 // With Config.Transactions each row is published exactly once (docs/exactly-once.md).
 // An exactlyonce.Machine decides over the transaction, the epochs and the journal;
 // machine_transactions.go gives it the partition queues' rows, as many as one transaction takes,
-// and takes those back that are not delivered when it has ended. So a transaction is to a queue what
-// a batch in flight is otherwise, and all that is said above of topics, splits and blocked keys holds.
+// and takes back those that are not delivered when it has ended. So a queue treats a transaction like a
+// batch in flight, and all that is said above of topics, splits and blocked keys holds.
 // transaction_client.go sends the Machine's requests: those of the coordinator and the journal by
 // the producerIDClient, batches by brokerConns. Run ends with exactlyonce.ErrSuperseded when
 // another epoch is the current one, and with exactlyonce.ErrJournal when the journal is not
-// the one that the database knows. Nothing above is said of resolve and fences then: a seal is both.
+// the one that the database knows. A seal takes the place of resolve and fences.
 //
 // # What is not promised
 //

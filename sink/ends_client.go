@@ -15,8 +15,8 @@ import (
 // This file asks brokers what became of a transaction. A coordinator's word is not enough:
 // docs/exactly-once.md says why, under "Ends that Kafka loses".
 
-// repairTimeout is the least transaction timeout of an epoch in which the missing end of a commit is brought
-// about. Its milliseconds beyond that are the commit's epoch, which the next leader needs if we die.
+// repairTimeout is the least transaction timeout of an epoch that repairs the missing end of a commit. Its
+// milliseconds above that are the commit's epoch, which the next leader needs if we die.
 const repairTimeout = 10 * time.Minute
 
 // errIDNotFound says that a coordinator knows nothing of a transactional id; sarama has no name for it.
@@ -25,7 +25,7 @@ const errIDNotFound sarama.KError = 105
 // MostRepairTimeout bounds transaction timeouts that mean a repair. Brokers have to allow it.
 const MostRepairTimeout = repairTimeout + (1<<15-1)*time.Millisecond
 
-// timeoutOf is the transaction timeout of a new epoch; of is whose commit is brought about in it, or nobody.
+// timeoutOf is the transaction timeout of a new epoch; of is the producer whose commit it repairs, or nobody.
 func (pc *producerIDClient) timeoutOf(of producer) time.Duration {
 	switch {
 	case of != nobody:
@@ -92,7 +92,7 @@ type end struct {
 	err    error // why it is not known; nil and not ended: the end is not there
 }
 
-// gone is after how many tries a topic that no broker knows is taken for deleted, with what was in it.
+// gone is how many tries must not find a topic before it counts as deleted, with what was in it.
 const gone = 60
 
 // ends asks whether the end of a transaction is in the logs of partitions.
@@ -132,12 +132,12 @@ func (pc *producerIDClient) ends(ctx context.Context, r *exactlyonce.Request, le
 	return pc.judgeEnds(all, leaders, r, out)
 }
 
-// fencesAgain is how often in a row a partition is fenced again whose leader shows no marker. A marker is lost
-// while a partition has no leader, so the next fence's is there; some brokers never show one.
+// fencesAgain is how often in a row a partition is fenced again because its leader shows no marker. A marker is
+// lost while a partition has no leader, so the next fence's is there; some brokers never show one.
 const fencesAgain = 2
 
-// unmarked refuses the partitions that lack a fence's marker, which a coordinator may have given up. A fence
-// comes again for them. Where nobody can tell, as on brokers before 2.8, it holds from the first batch.
+// unmarked refuses the partitions without a fence's marker, which a coordinator may have given up: they are
+// fenced again. If nobody can tell, as on brokers before 2.8, the fence holds from the first batch.
 func (pc *producerIDClient) unmarked(ctx context.Context, marker producer, targets []topicPartition, res *producerIDResult) {
 	refused := res.refused
 	r := &exactlyonce.Request{Kind: exactlyonce.Ends, Of: exactlyonce.Producer(marker), Marker: true}
@@ -210,7 +210,7 @@ func fail(these []*end, err error) {
 	}
 }
 
-// leadersOf asks who leads the partitions. Of a topic that is gone for long nothing is left to end.
+// leadersOf asks who leads the partitions. A topic that is gone for long has nothing left to end.
 func (pc *producerIDClient) leadersOf(ctx context.Context, all []*end, try int) map[topicPartition]string {
 	topics := map[string]bool{}
 	var names []string
@@ -267,8 +267,8 @@ func (pc *producerIDClient) closeLeaders() {
 const describeAfter = 3
 
 // endsAt asks one leader. A last stable offset behind the last record says that its transaction has
-// ended, and that the end is replicated; others' transactions can hold it up. Then our producer's
-// state is asked for.
+// ended, and that the end is replicated. Others' transactions can hold that offset up: then our
+// producer's state is asked for.
 func endsAt(b *sarama.Broker, r *exactlyonce.Request, these []*end) error {
 	if len(r.Behind) > 0 {
 		stable, err := offsets(b, these, sarama.ReadCommitted)

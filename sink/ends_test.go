@@ -133,8 +133,8 @@ func journalIsLost(t *testing.T, k *harness.Cluster) {
 	eachOnce(t, readCommitted(t, k, topic, 2), rows)
 }
 
-// endIsLost has one transaction of 40 rows, in batches of so many, lose its end in partition 0. With
-// several batches the second one finds no leader, so the transaction is aborted.
+// endIsLost makes a transaction of 40 rows, in batches of so many, lose its end in partition 0. With
+// several batches, the second one finds no leader, so the transaction is aborted.
 func endIsLost(t *testing.T, k *harness.Cluster, batch int, killed bool) {
 	topic, db := apart(t, k, k.Nodes[0]), newOnceDB()
 	victim := k.Nodes[1]
@@ -184,7 +184,7 @@ func endIsLost(t *testing.T, k *harness.Cluster, batch int, killed bool) {
 }
 
 // apart makes a topic with one partition on the second node, and one on the first, where the coordinator of
-// its name is; its journal is where it is told.
+// its name is; its journal is on the given node.
 func apart(t *testing.T, k *harness.Cluster, journal *harness.Node) (topic string) {
 	t.Helper()
 	first, second := int32(k.Nodes[0].ID()), int32(k.Nodes[1].ID())

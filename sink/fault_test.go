@@ -69,7 +69,7 @@ func TestPassingErrors(t *testing.T) {
 	}
 }
 
-// TestSlowAuthorisation: trouble with authorisation is retried slowly, is the
+// TestClusterAuthorisation: trouble with authorisation is retried slowly, is the
 // cluster's trouble, and costs nobody anything.
 func TestClusterAuthorisation(t *testing.T) {
 	t.Parallel()

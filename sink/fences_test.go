@@ -10,7 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// What the leader before has left is spared by who has the next epoch, in the partitions of the same topic.
+// A leader with the next epoch spares what the leader before has left, in the partitions of the same topic.
 func TestWhatALeaderInherits(t *testing.T) {
 	id := func(n byte) string { return (sarama.Uuid{n}).String() }
 	left := outbox.FencedTopic{ID: id(1), Partitions: []int32{0, 2}}

@@ -13,8 +13,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// forbidMetadata has brokers say that we may not see the topic while on is set. It counts what
-// was asked since: about the topic, and then, when it is forgotten, about nothing.
+// forbidMetadata makes brokers say that we may not see the topic while on is set. It counts the
+// questions since: about the topic and, when it is forgotten, about nothing.
 func forbidMetadata(t *testing.T, c *kfake.Cluster, topic string) (on *atomic.Bool, asked *atomic.Int32) {
 	on, asked = &atomic.Bool{}, &atomic.Int32{}
 	c.ControlKey(int16(kmsg.ApiVersions), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -49,8 +49,8 @@ func forbidMetadata(t *testing.T, c *kfake.Cluster, topic string) (on *atomic.Bo
 	return on, asked
 }
 
-// A topic that we may not see for a while is forgotten. When it is there again, its rows must not
-// be taken by the broker for those that it has.
+// A topic that we may not see for a while is forgotten. When it is there again, the broker must not
+// take its rows for those that it has.
 func TestATopicThatWasForgottenForAWhile(t *testing.T) {
 	c := fake(t, kfake.SeedTopics(1, "t"))
 	on, asked := forbidMetadata(t, c, "t")

@@ -17,7 +17,7 @@ const (
 	// longestAnswer has room for the metadata of 350,000 partitions, and for a sentence on each of
 	// 100,000 records that a broker refuses.
 	longestAnswer = 16 << 20
-	// answersAtOnce bounds the answers of a cluster that come at one time, but for short ones. A
+	// answersAtOnce bounds the answers of a cluster that come at one time, short ones apart. A
 	// longer one comes alone.
 	answersAtOnce = 16 << 20
 	shortAnswer   = 64 << 10
@@ -78,7 +78,7 @@ func (f *framed) Write(p []byte) (int, error) {
 	return f.Conn.Write(p)
 }
 
-// Close gives back what a frame took that did not come to its end.
+// Close gives back the room of a frame that did not come to its end.
 func (f *framed) Close() error {
 	err := f.Conn.Close()
 	f.release()

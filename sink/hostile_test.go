@@ -244,7 +244,7 @@ func TestACoordinatorThatAttemptsNothing(t *testing.T) {
 				})
 			}
 		}
-		// Refusals of what was not asked for are none of ours.
+		// Refusals of what we did not ask for do not concern us.
 		res.Topics = append(res.Topics, kmsg.AddPartitionsToTxnResponseTopic{
 			Topic: "another", Partitions: []kmsg.AddPartitionsToTxnResponseTopicPartition{{Partition: 7, ErrorCode: int16(sarama.ErrUnknownTopicOrPartition)}},
 		})

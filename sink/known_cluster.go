@@ -7,9 +7,9 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// KnownCluster keeps the connections of a Sink, and of those that follow it, to the cluster that the first of
-// them led to. Another one may come to stand behind an address, and rows that it takes are SENT but
-// not where they belong. The zero value has seen no cluster.
+// KnownCluster holds the connections of a Sink, and of the Sinks after it, to the first one's cluster. If another
+// cluster came to stand behind an address, the rows it took would be SENT but not where they belong. The zero
+// value has seen no cluster.
 type KnownCluster struct {
 	mu sync.Mutex
 	// id is the cluster's, as the broker at from told it first; empty: none has. It never changes: who

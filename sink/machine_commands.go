@@ -64,7 +64,7 @@ func (m *machine) place(t *topic, r *outbox.Row) {
 	}
 }
 
-// touch has the partition looked at by pump.
+// touch makes pump look at the partition.
 func (m *machine) touch(q *partitionQueue) {
 	if !q.dirty {
 		q.dirty = true
@@ -90,7 +90,7 @@ func (m *machine) release(s outbox.Scope) {
 		}
 	case outbox.ScopeTopic:
 		// Commands go to the sinks of all clusters. A topic of this name that another
-		// one blocks is not this one, whose rows may have been given back meanwhile.
+		// sink blocks is not ours, whose rows may have been given back meanwhile.
 		if t := m.topics[s.Topic]; t != nil && t.state == topicBlocked && s.Cluster == m.cluster {
 			m.unblock(t)
 			m.drop(t)
@@ -98,8 +98,8 @@ func (m *machine) release(s outbox.Scope) {
 	}
 }
 
-// drop forgets a topic that nothing is left of, so that no more are remembered
-// than exist or have rows here.
+// drop forgets a topic that has neither queues nor blocked keys, so that no more
+// are remembered than exist or have rows here.
 func (m *machine) drop(t *topic) {
 	if len(t.queues) > 0 || len(t.blocked) > 0 {
 		return
@@ -109,8 +109,8 @@ func (m *machine) drop(t *topic) {
 	m.last = nil
 }
 
-// unblock lets a topic start again with fresh metadata. Partitions whose batch is
-// still open stay until it is known.
+// unblock lets a topic start again with fresh metadata. Partitions with an open
+// batch stay until its outcome is known.
 func (m *machine) unblock(t *topic) {
 	if t.gone && !t.anyInFlight() {
 		m.forget(t)
@@ -191,9 +191,9 @@ func (m *machine) refuseOwn(t *topic, rows []*outbox.Row) []*outbox.Row {
 	return rest
 }
 
-// reopen unblocks a topic that is blocked without anybody having heard of it, since
-// its rows were refused, or delivered after all: no Release will come. The next row asks
-// again. That it was made again has to be told, if only with the next row.
+// reopen unblocks a topic if nobody has heard that it is blocked, since its rows were refused,
+// or delivered after all: no Release will come, and the next row asks again. A topic that was
+// made again stays blocked: the next row is given back with that reason.
 func (m *machine) reopen(t *topic) {
 	if t.untold && !errors.Is(t.err, errRecreated) && !t.anyInFlight() && !t.anyWaiting() {
 		m.unblock(t)

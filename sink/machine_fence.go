@@ -87,8 +87,8 @@ func (m *machine) nextJob() *producerIDJob {
 
 // toFence lists the partitions to be fenced. Without a transactional id there
 // is nothing to fence with. But a partition that was forgotten, and is there again, begins
-// with sequence 0, which a broker would take for its first batch under this producer id, and
-// acknowledge without appending: then a new producer id comes first.
+// with sequence 0. A broker would take that for its first batch under this producer id sent
+// again, and acknowledge without appending: so a new producer id comes first.
 func (m *machine) toFence() []fenceTarget {
 	var targets []fenceTarget
 	for _, t := range m.topics {
@@ -128,7 +128,7 @@ func (m *machine) quiet() *topicPartition {
 // idTrouble notes why the producerIDClient fails; it goes on trying.
 func (m *machine) idTrouble(err error) { m.idFails.fail(m.now, err) }
 
-// started tells the first producer id.
+// started takes the first producer id.
 func (m *machine) started(id producer, fencing bool) {
 	m.id, m.fencing = id, fencing
 	m.idFails = trouble{}
@@ -146,7 +146,7 @@ func (m *machine) inherits(q *partitionQueue) bool {
 	return is && t.ID == q.topic.uuid.String()
 }
 
-// passedOn bounds how many topics are passed on to the next leader that this one has not met.
+// passedOn bounds the topics that this leader has not met but passes on to the next.
 const passedOn = 1000
 
 // leave says what the next leader inherits: what is fenced, and what was inherited and not sent to. The

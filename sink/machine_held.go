@@ -7,8 +7,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// While nothing can be sent, rows that wait may be changed, cancelled and deleted. So the stream is asked what a row is now
-// that has waited for heldFor, when it could be sent. It stays in its place, in no batch: nothing passes it.
+// While nothing can be sent, waiting rows may be changed, cancelled and deleted. So when a row that waited for heldFor
+// could be sent, the stream is asked what it is now. It stays in its place, in no batch: nothing passes it.
 
 const tenth = 100 * time.Millisecond
 
@@ -79,8 +79,8 @@ func (m *machine) looked(answers []outbox.Checked) {
 	}
 }
 
-// recallOld takes back a batch with old rows of which nothing can be in the partition log. Whether the next one can be
-// sent is tried with one row, so that few are looked at in an outage.
+// recallOld takes back a batch with old rows, if nothing of it can be in the partition log. One row then tries whether
+// anything can be sent, so that few are looked at in an outage.
 func (m *machine) recallOld(q *partitionQueue) bool {
 	most := m.limits(q.topic)
 	if m.tx != nil || !slices.ContainsFunc(q.inFlight.rows, most.old) {

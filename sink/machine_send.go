@@ -131,8 +131,8 @@ func (m *machine) refuse(q *partitionQueue, r *outbox.Row, err error) {
 	m.giveBack(later, scope)
 }
 
-// launch sends the batch in flight to the partition's leader, or has it searched for
-// in the partition log first.
+// launch sends the batch in flight to the partition's leader, unless the partition log
+// has to be searched for it first.
 func (m *machine) launch(q *partitionQueue) {
 	delete(m.waiting, q)
 	b := q.inFlight

@@ -175,11 +175,11 @@ func (m *machine) trouble() (since time.Time, err error) {
 	return since, err
 }
 
-// slowEnd is how long the coordinator may take to end a transaction. Until then it is waited for, as for
-// any slow broker: the cluster is used as before when it has.
+// slowEnd is how long the coordinator may take to end a transaction. Until then it counts as slow, as any
+// broker may be, and not as trouble.
 const slowEnd = 10 * time.Second
 
-// slow counts the time from when the end of a transaction should be there.
+// slow counts a transaction's trouble from when its end should be there.
 func (t trouble) slow() trouble {
 	if errors.Is(t.err, sarama.ErrConcurrentTransactions) || errors.Is(t.err, errNoEnd) {
 		t.since = t.since.Add(slowEnd)

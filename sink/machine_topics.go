@@ -68,11 +68,11 @@ func (m *machine) listed(infos map[string]topicInfo, err error) {
 		m.out.states = append(m.out.states, outbox.ClusterState{Cluster: m.cluster, Topics: names})
 	}
 	m.metadata(nil, nil, err)
-	m.want(0) // what the list was asked instead of
+	m.want(0) // the list took that request's turn
 }
 
-// manyAbsentTopics is how many topics one answer may lack for each to have its grace
-// period: so many are not all just being made, and their rows fill the memory.
+// If an answer lacks more topics than manyAbsentTopics, none has its grace period: so many
+// are not all just being made, and their rows fill the memory.
 const manyAbsentTopics = 100
 
 func absentOf(infos map[string]topicInfo) (n int) {
@@ -107,7 +107,7 @@ func (m *machine) followUp() {
 	m.want(backoff(m.askErrs, backoffMax))
 }
 
-// want has metadata asked for after d, unless it is asked for sooner.
+// want asks for metadata after d, unless it is asked for sooner.
 func (m *machine) want(d time.Duration) {
 	at := m.now.Add(d)
 	if m.askErrs > 0 {
@@ -169,7 +169,7 @@ func (m *machine) learn(t *topic, info topicInfo) {
 	}
 }
 
-// recognise tells of a topic that was made again, also if it was forgotten while it was not there.
+// recognise logs that a topic was made again, also if it was forgotten while it was not there.
 func (m *machine) recognise(t *topic, info topicInfo) {
 	if info.uuid == (sarama.Uuid{}) {
 		return
@@ -202,8 +202,8 @@ func (m *machine) stall(t *topic, err error) {
 	m.stalled[t] = s
 }
 
-// absent is an answer without the topic; it takes some time of them, since a new topic
-// becomes known to brokers one by one.
+// absent notes an answer without the topic, which is missing when such answers have come for
+// a while: brokers learn of a new topic one by one.
 func (m *machine) absent(t *topic) {
 	t.missing++
 	if t.since.IsZero() {
@@ -235,9 +235,9 @@ func (m *machine) unfit(t *topic, err error) {
 	m.drop(t)
 }
 
-// settle closes what is open in partitions that do not exist, from this one on: nor do their
-// logs. Only tries that were over when brokers were asked count, since another topic of the
-// name may exist by now. A broker that has not heard of new partitions yet lacks the last
+// settle closes the open batches of partitions from this one on: they do not exist, so neither
+// do their logs. Only tries that were over when brokers were asked count, since another topic
+// of the name may exist by now. A broker that has not heard of new partitions lacks the last
 // ones, too, so their leaders have to say the same.
 func (m *machine) settle(t *topic, from int) {
 	for i, q := range t.queues {
@@ -313,7 +313,7 @@ func (m *machine) lead(t *topic, info topicInfo) {
 		if changed {
 			q.at = m.now
 		}
-		// Nothing is left to send whose success would prove it well again.
+		// Nothing is left to send that would prove the partition well again.
 		if !q.busy() && q.rows.len() == 0 {
 			m.calm(q)
 		}

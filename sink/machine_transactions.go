@@ -12,9 +12,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// transactor has partition queues publish in transactions. They give their rows to an
+// transactor publishes the rows of partition queues in transactions. The queues give rows to an
 // exactlyonce.Machine, as many as one transaction takes, and only when it has none. When
-// it is idle again each row was delivered, or goes back to the front of its queue, where the
+// it is idle again, each row was delivered, or goes back to the front of its queue, where the
 // refused ones are refused: so every outcome comes after those of the key's earlier rows.
 type transactor struct {
 	cfg     *Transactions
@@ -44,7 +44,7 @@ type answered struct {
 	shown   map[topicPartition]bool          // of an Ends: its leader says so; nil: nobody asks
 }
 
-// ended is a transaction's end, and how long after its rows were there.
+// ended is a transaction's end, and how long it took since the transaction got its rows.
 type ended struct {
 	exactlyonce.End
 	took time.Duration
@@ -417,7 +417,7 @@ func (m *machine) leadersOf(r *exactlyonce.Request) map[topicPartition]string {
 	return leaders
 }
 
-// revisitEvery is how often partitions are sealed that were left out of seals, when they have a leader.
+// revisitEvery is how often partitions that were left out of seals are sealed, once they have a leader.
 const revisitEvery = 5 * time.Second
 
 // revisit ends what earlier transactions have left open in partitions that had no leader then.

@@ -43,7 +43,7 @@ func (mc *metadataClient) ask(ctx context.Context, what *metadataRequest) (map[s
 	return nil, &unreachableError{strings.Join(failures, "; "), cause}
 }
 
-// unreachableError says of each broker why it cannot be used; that the cluster cannot be is said where it is told.
+// unreachableError says why each broker cannot be used. Whoever logs it says that the cluster cannot.
 type unreachableError struct {
 	text  string
 	cause error
@@ -91,7 +91,7 @@ func (mc *metadataClient) askOne(addr string, what *metadataRequest) (map[string
 }
 
 // talk asks the connected broker. An empty list would mean all topics of the
-// cluster, so then it is only made sure that the broker answers.
+// cluster, so then talk only makes sure that the broker answers.
 func (mc *metadataClient) talk(what *metadataRequest) (map[string]topicInfo, error) {
 	if len(what.topics) == 0 && !what.all {
 		_, err := mc.conn.ApiVersions(&sarama.ApiVersionsRequest{})

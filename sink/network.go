@@ -25,11 +25,11 @@ import (
 type network struct {
 	ctx  context.Context // the life of one Run, also of what sarama dials
 	conf sarama.Config
-	// password tells it for each connection; nil: it is in conf.
+	// password is asked for each connection; nil: conf has the password.
 	password secret.Reader
 	tls      *TLS // whose files are read for each connection; nil: plain
-	// within keeps the login on this machine, since it is not encrypted. Brokers name further
-	// brokers, so what the configuration names decides nothing.
+	// within allows connections to this machine only, since a login is not encrypted. Each
+	// address is judged: brokers name further brokers than the configuration does.
 	within bool
 	// longest is how many bytes an answer may have; room is what long ones share.
 	longest int
@@ -143,8 +143,8 @@ func (n *network) open(addr string) (*sarama.Broker, error) {
 	return b, nil
 }
 
-// noteRefusal keeps a password or a token that is not taken any more from being used
-// again. Some brokers say so by closing the connection.
+// noteRefusal forgets a password or a token that a broker no longer takes. Some brokers say so by
+// closing the connection.
 func (n *network) noteRefusal(err error) {
 	if !errors.Is(err, sarama.ErrSASLAuthenticationFailed) && !(errors.Is(err, io.EOF) && n.closed.counts(time.Now())) {
 		return
@@ -251,8 +251,8 @@ func (c Config) client(ctx context.Context, with func(*sarama.Config)) (sarama.C
 	return client, nil
 }
 
-// loggingIn dials connections that are logged in already. Sarama's client has one password for
-// all of its connections.
+// loggingIn dials connections and logs them in: sarama's client has one password for all of its
+// connections.
 type loggingIn struct{ *network }
 
 func (l loggingIn) Dial(kind, addr string) (net.Conn, error) {
@@ -271,7 +271,7 @@ func (l loggingIn) Dial(kind, addr string) (net.Conn, error) {
 	return conn, nil
 }
 
-// lent is a connection that outlives the Broker by which it was logged in.
+// lent is a connection that outlives the Broker that logged it in.
 type lent struct{ net.Conn }
 
 // Dial is called by sarama.

@@ -18,9 +18,9 @@ import (
 const (
 	// coordinatorTimeout bounds an answer of the transaction coordinator or to a fetch.
 	coordinatorTimeout = 5 * time.Second
-	// transactionTimeout is after how long a coordinator ends an empty
-	// transaction of ours by itself. It bumps the epoch then, so EndTxn must
-	// have got through long before.
+	// transactionTimeout is when a coordinator ends an empty transaction of
+	// ours by itself. It bumps the epoch then, so EndTxn must have got through
+	// long before.
 	transactionTimeout = time.Minute
 	// sealTimeout is how long the end of a fence is waited for. A partition
 	// without leader holds it up; the others are fenced by our first batch on
@@ -232,8 +232,8 @@ func (pc *producerIDClient) seal(ctx context.Context, job *producerIDJob, res *p
 
 // fence is Init, AddPartitionsToTxn, EndTxn(abort), Init: the abort's marker
 // raises the epoch in each partition, and the last Init is answered only when
-// no marker is waited for. One that was given up is missed. The first Init is needed only against batches of
-// our own epoch.
+// no marker is outstanding; one that was given up goes unnoticed. Only batches of
+// our own epoch need the first Init.
 func (pc *producerIDClient) fence(ctx context.Context, targets []topicPartition, own bool, res *producerIDResult) error {
 	if own {
 		if err := pc.init(pc.id); err != nil {
@@ -287,10 +287,10 @@ func (pc *producerIDClient) keepAlive(ctx context.Context, p topicPartition) err
 
 // ---- requests to the coordinator ----
 
-// init asks for an epoch of its own: above held, or above anybody's for nobody.
+// init asks for a new epoch: above held, or, if held is nobody, above anybody's.
 func (pc *producerIDClient) init(held producer) error { return pc.initFor(held, nobody) }
 
-// initFor asks for an epoch in which the end of another's commit is brought about, or of nobody's.
+// initFor asks for an epoch that repairs the end of another producer's commit, or nobody's.
 func (pc *producerIDClient) initFor(held, of producer) error {
 	c, err := pc.coordinator()
 	if err != nil {
@@ -620,8 +620,8 @@ func (pc *producerIDClient) reader(ctx context.Context, s *search) (*reader, err
 }
 
 // scan reads the partition's log from where the batch must be, if it is there, up to the
-// high watermark as of the first answer. It goes back to the log's start once: who
-// asks for the search waits before the next one.
+// high watermark as of the first answer. It goes back to the log's start once: the
+// caller waits before the next search.
 func scan(ctx context.Context, b *reader, s search) (offset int64, found bool, err error) {
 	from, end, back := s.from, int64(-1), false
 	for ctx.Err() == nil {

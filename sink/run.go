@@ -76,7 +76,7 @@ func (s *Sink) Run(ctx context.Context) error {
 	return err
 }
 
-// metadata answers requests for metadata, of several the newest.
+// metadata answers requests for metadata, the newest of several.
 func (d *driver) metadata(s *metadataClient) {
 	defer s.close()
 	for {

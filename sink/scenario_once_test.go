@@ -409,7 +409,7 @@ func rowIn(partition int32) *outbox.Row {
 	return r
 }
 
-// finish has the transaction's batches acknowledged and all answered that follows.
+// finish acknowledges the transaction's batches, and answers all that follows.
 func (s *onceStage) finish(b, journal *batch) work {
 	s.Helper()
 	s.answer(b, reply{})

@@ -689,7 +689,7 @@ func TestPartitionsAreAddedBesides(t *testing.T) {
 	}
 }
 
-// What is not sent because its time is over is no failure, and is not even made a batch of before.
+// Rows that are not sent because the time is over are no failure, and no batch is made of them before.
 func TestNothingMayBeSent(t *testing.T) {
 	s := newStage(t, false)
 	s.hear(0, 1, 1)
@@ -940,7 +940,7 @@ func TestATopicThatWasMadeAgain(t *testing.T) {
 	s.outcome(w, outbox.Withdrawn, errRecreated)
 }
 
-// It is told of a topic, too, that was forgotten while it was not there.
+// That is told, too, if the topic was forgotten while it was not there.
 func TestATopicThatWasForgottenAndMadeAgain(t *testing.T) {
 	s := newStage(t, false)
 	s.madeAgain(s.hear(0, 1, 1), 0)
@@ -954,7 +954,7 @@ func TestATopicThatWasForgottenAndMadeAgain(t *testing.T) {
 	s.madeAgain(s.hear(0, 2, 1), 1)
 }
 
-// madeAgain expects so many lines that name the command for the rows of the old topic.
+// madeAgain expects so many log lines that name the command for the rows of the old topic.
 func (s *stage) madeAgain(w work, times int) {
 	s.Helper()
 	n := 0
@@ -968,8 +968,8 @@ func (s *stage) madeAgain(w work, times int) {
 	}
 }
 
-// deleted has a topic be gone while a batch is on its way there, of which an earlier try may
-// have arrived.
+// deleted deletes a topic while a batch is on its way there. An earlier try of it may have
+// arrived.
 func (s *stage) deleted() *batch {
 	s.Helper()
 	s.publish(-1)

@@ -109,8 +109,8 @@ func TestMSKIAMTokensAreSigned(t *testing.T) {
 	}
 }
 
-// What an OAuth server is asked for a token with, and what happens to a token and to a
-// secret that are refused.
+// With what an OAuth server is asked for a token, and what becomes of a token and a secret
+// that are refused.
 func TestOAuthTokens(t *testing.T) {
 	var asked []url.Values
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -180,7 +180,7 @@ func tokens(t *testing.T, user string) *httptest.Server {
 	return s
 }
 
-// TestRealSecurity is about every mechanism, and about what little a user may do.
+// TestRealSecurity tries every mechanism, and users with few rights.
 func TestRealSecurity(t *testing.T) {
 	const plain = `org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="a" user_cdc="right" user_poor="right";`
 	k := privateKafka(t, harness.KafkaOptions{

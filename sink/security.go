@@ -53,7 +53,7 @@ type SASL struct {
 
 // OAuth is where tokens come from: TokenNow, or client credentials (RFC 6749, section 4.4).
 type OAuth struct {
-	// TokenNow tells a token that somebody else fetches, for each connection.
+	// TokenNow gives, for each connection, a token that somebody else fetches.
 	TokenNow secret.Reader
 
 	TokenURL, ClientID string

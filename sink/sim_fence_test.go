@@ -17,10 +17,10 @@ import (
 
 // This simulation is of leaders that follow one another: clean stops, kills, frozen processes that go on
 // later, a second installation with our transactional id, a database that is restored, topics that are made
-// again, and markers that Kafka loses. What a leader has fenced, and its broker has shown, takes no batch of
-// another. Each rule of Fences is shown to be needed: without it that breaks.
+// again, and markers that Kafka loses. A partition that a leader has fenced, as its broker has shown, takes no
+// batch of another leader. Without any one rule of Fences that breaks.
 
-// fenceRules are the rules: what is done without each, and near which seed that breaks something.
+// fenceRules are the rules: how to do without each, and near which seed that breaks something.
 var fenceRules = map[string]struct {
 	without string
 	from    uint64

@@ -11,7 +11,7 @@ import (
 )
 
 // This file is the coordinator of transactions in the simulation. Requests and answers get lost,
-// and never come late: what that does is package exactlyonce's to show. Here it is about the rows
+// and never come late: package exactlyonce shows what that does. Here it is about the rows
 // between queues and transactions.
 
 type simOnce struct {

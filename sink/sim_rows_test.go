@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file is the stream in the simulation: it has rows in lines, of which a key's are one, and
+// This file is the stream in the simulation: its rows are in lines, one for each key, and it
 // publishes those of a line in order. What is given back it publishes again.
 
 type simTable struct {
@@ -331,7 +331,7 @@ func (w *sim) outcome(o *outbox.Outcome) {
 		case outbox.Refused:
 			w.refused(r, o)
 		case outbox.Withdrawn:
-			if errors.Is(o.Err, sarama.ErrUnknownTopicOrPartition) { // who says so for seconds is believed, of what is open, too
+			if errors.Is(o.Err, sarama.ErrUnknownTopicOrPartition) { // brokers that say so for seconds are believed, for open batches, too
 				r.doubt = true
 			}
 			w.gaveBack(r, o)
@@ -507,7 +507,7 @@ func (w *sim) notThere(r *simRow) {
 
 // ---- partition logs
 
-// land has rows be in a partition log.
+// land puts rows into a partition log.
 func (w *sim) land(l *simLog, rows []*outbox.Row) {
 	for i, p := range rows {
 		r := w.of[p]
@@ -533,7 +533,7 @@ func (w *sim) land(l *simLog, rows []*outbox.Row) {
 	}
 }
 
-// lose has a topic be deleted in which rows were.
+// lose notes that a topic with these rows was deleted.
 func (w *sim) lose(rows []*outbox.Row) {
 	for _, p := range rows {
 		w.of[p].copies, w.of[p].gone = 0, true

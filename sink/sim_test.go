@@ -230,12 +230,12 @@ func (w *sim) tell(format string, args ...any) {
 	}
 }
 
-// after has something happen later.
+// after makes something happen later.
 func (w *sim) after(d time.Duration, do func()) {
 	w.to = append(w.to, simEvent{w.now.Add(d), do})
 }
 
-// wrongFor has something be wrong for a while.
+// wrongFor makes something be wrong for a while.
 func (w *sim) wrongFor(most time.Duration, what string, begin, end func()) {
 	w.tell("%s", what)
 	w.wrong++
@@ -269,7 +269,7 @@ func (w *sim) run() {
 	w.rest()
 }
 
-// mishap has something go wrong, while there is a storm.
+// mishap makes something go wrong, while there is a storm.
 func (w *sim) mishap() {
 	if w.calm || len(w.plan.mishaps) == 0 {
 		return

@@ -91,7 +91,7 @@ type Config struct {
 	// it after transactional.id.expiration.ms (7 days). Default: 12h.
 	KeepAlive time.Duration
 
-	// Transactions, if set, has each row published exactly once.
+	// Transactions, if set, publishes each row exactly once.
 	Transactions *Transactions
 	// Journals are topics that take no row: those in which streams name what they published.
 	Journals []string
@@ -109,7 +109,7 @@ type Config struct {
 // return at once.
 type Observer interface {
 	// Produced: rows of one batch were acknowledged; bytes are before
-	// compression, took is from the last try's sending to its answer.
+	// compression, took is from sending the last try to its answer.
 	Produced(topic string, rows, bytes int, took time.Duration)
 	// Retried: a batch is sent again for this reason.
 	Retried(topic string, err error)
@@ -149,8 +149,8 @@ func New(cfg Config, outcomes *mailbox.Mailbox[outbox.Outcome], states *mailbox.
 // Do gives commands, to be carried out in order. It never blocks.
 func (s *Sink) Do(cmds ...outbox.Command) { s.inbox.Put(cmds...) }
 
-// Leave has the sink do nothing more, and returns what the next one of its transactional id inherits, or
-// nil: nothing. Call it when every row has its outcome.
+// Leave ends the sink's work, and returns what the next sink with its transactional id inherits; nil: nothing.
+// Call it when every row has its outcome.
 func (s *Sink) Leave(ctx context.Context) *outbox.Fences {
 	fences := make(chan *outbox.Fences, 1)
 	select {
@@ -182,8 +182,8 @@ func (f Fencing) String() string { return [...]string{"unknown", "on", "refused"
 // Fencing says whether older producers are fenced.
 func (s *Sink) Fencing() Fencing { return Fencing(s.fencing.Load()) }
 
-// boundedTimeout is the most of RequestTimeout where Until bounds requests: what
-// it follows is held some seconds ahead only.
+// boundedTimeout bounds RequestTimeout if there is an Until: the lock that it
+// follows is held only some seconds ahead.
 const boundedTimeout = 3 * time.Second
 
 // late says that no produce request may leave at this time.

@@ -82,8 +82,8 @@ func (t *topic) block(r *outbox.Row) {
 	t.blocked[key{r.Table.String(), string(r.Key)}] = struct{}{}
 }
 
-// topicErrorOf is what kind of error of a topic it is, and Kafka's name for it;
-// empty: one that no mapping can name.
+// topicErrorOf is the kind of a topic's error, and Kafka's name for it; empty: no
+// mapping can name it.
 // https://kafka.apache.org/protocol.html#protocol_error_codes
 func topicErrorOf(err error) (kind outbox.TopicError, name string) {
 	switch {
@@ -97,9 +97,8 @@ func topicErrorOf(err error) (kind outbox.TopicError, name string) {
 	return "", ""
 }
 
-// passes says whether a row's own error is a passing one. A time that the topic does not take is none of the row's
-// making: an outage may have made it so old. Where its table's FailOn is given, all but those pass, and a record that is
-// too large.
+// passes says whether a row's own error is a passing one. A time that the topic refuses is: an outage may have made the
+// row so old. With FailOn, every other error is, too, unless the record is too large.
 func passes(r *outbox.Row, err error) bool {
 	if errors.Is(err, sarama.ErrInvalidTimestamp) {
 		return true
@@ -120,11 +119,10 @@ func (t *topic) queueFor(r *outbox.Row, random func(int) int) *partitionQueue {
 	return t.queues[t.stick(r, random)]
 }
 
-// namedQueue is for rows that name their partition, so that one key's rows may
-// belong to different ones. All of a key that wait or are in flight are in one queue:
-// a row that belongs elsewhere waits there until it is at the front (see
-// machine.front), and only then moves on or, if its partition does not exist,
-// is refused.
+// namedQueue is for rows that name their partition: one key's rows may name different
+// ones. All rows of a key that wait or are in flight are in one queue. A row that
+// belongs elsewhere waits there until it is at the front (see machine.front). Only
+// then it moves on or, if its partition does not exist, is refused.
 func (t *topic) namedQueue(r *outbox.Row) *partitionQueue {
 	target := t.queues[int(r.Partition)%len(t.queues)]
 	if r.Key == nil {
@@ -205,8 +203,8 @@ func (t *topic) anyWaiting() bool {
 	return t.waiting.len() > 0 || slices.ContainsFunc(t.queues, func(q *partitionQueue) bool { return q.rows.len() > 0 })
 }
 
-// tooLarge learns from a refused batch of several rows where the broker does
-// not tell its limit: between what it accepted and what it refused.
+// tooLarge learns the limit from a refused batch of several rows, if the broker
+// does not tell: it is between what was accepted and what was refused.
 func (t *topic) tooLarge(b *batch) {
 	if t.told || len(b.rows) == 1 {
 		return

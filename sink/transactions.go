@@ -10,7 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
 )
 
-// Transactions has a Sink publish in Kafka transactions, each row exactly once. Every
+// Transactions makes a Sink publish in Kafka transactions, each row exactly once. Every
 // field is required. docs/exactly-once.md states the rules.
 type Transactions struct {
 	// Journal is the topic that names what was published: of this stream and cluster
@@ -24,7 +24,7 @@ type Transactions struct {
 	Recover func(ctx context.Context, journal string, found *exactlyonce.Recovery) error
 	// MaxRows is the most rows of one transaction.
 	MaxRows int
-	// Timeout is after how long brokers end a transaction that nobody ends.
+	// Timeout is when brokers abort a transaction that nobody ends.
 	Timeout time.Duration
 }
 

@@ -137,8 +137,8 @@ func (r *rig) superseded() {
 	}
 }
 
-// readCommitted are all records that a read_committed consumer gets: those behind a marker
-// written now are not there yet, so there is one in each partition to read up to.
+// readCommitted are all records that a read_committed consumer gets. It reads up to so many
+// endRows, since records behind a marker that was just written come late.
 func readCommitted(t testing.TB, k *harness.Cluster, topic string, ends int) (records []*kgo.Record) {
 	t.Helper()
 	client, err := k.Client(kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
