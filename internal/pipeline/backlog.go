@@ -22,9 +22,9 @@ import (
 // How often rows are counted.
 const (
 	pendingEvery = 15 * time.Second
-	failedEvery  = 5 * time.Minute // at the longest: the quicker a count, the sooner the next
-	failedShare  = 1000            // of the time is spent counting them at most one in so many parts
-	failedRarely = time.Hour       // where counting them took too long
+	failedEvery  = 5 * time.Minute // at the latest; sooner where the last count was quick
+	failedShare  = 1000            // counting them takes at most 1/failedShare of the time
+	failedRarely = time.Hour       // where a count took too long
 )
 
 // backlog counts rows, as a goroutine of its own.
@@ -35,8 +35,7 @@ type backlog struct {
 	recount chan struct{} // asks for the failed rows to be counted
 }
 
-// count counts the rows that wait and those that are FAILED, for metrics. It
-// does no more than that, so its errors are logged and passed over.
+// count counts waiting and FAILED rows, for metrics alone: its errors are only logged.
 func (b *backlog) count(ctx context.Context) error {
 	tick := time.Tick(pendingEvery)
 	failedAt := map[*outbox.Table]time.Time{}
@@ -68,7 +67,7 @@ func (b *backlog) count(ctx context.Context) error {
 	}
 }
 
-// countPending also reports rows whose ids cannot be read: a line in the log when there are more than before.
+// countPending also logs rows whose ids cannot be read, when there are more than before.
 func (b *backlog) countPending(ctx context.Context, t *outbox.Table, before int64) (noID int64) {
 	began := time.Now()
 	p, err := b.sweeper.CountPending(ctx, t)
@@ -87,8 +86,7 @@ func (b *backlog) countPending(ctx context.Context, t *outbox.Table, before int6
 	return p.NoID
 }
 
-// countNeverReady reports rows that neither their writer nor anybody else will
-// send as they are: a line in the log when their number changes.
+// countNeverReady counts rows that neither their writer nor anybody else will send as they are, and logs when their number changes.
 func (b *backlog) countNeverReady(ctx context.Context, t *outbox.Table, before int64) int64 {
 	if t.Mapping.Writer.Column == "" {
 		return 0

@@ -9,12 +9,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// beatEvery keeps the replication connection, which has the leadership, alive
-// while somebody else has a lock.
+// beatEvery is how often a connection that does not stream is kept alive.
 const beatEvery = time.Second
 
-// whileBeating does something else while conn, which does not stream, is kept alive:
-// the server ends a session that says nothing. It ends with conn.
+// whileBeating calls do and keeps conn alive meanwhile: conn does not stream, and the server ends a session that says
+// nothing. It ends with conn.
 func whileBeating(ctx context.Context, conn *replication.Conn, do func(context.Context) error) error {
 	return wait.While(ctx, do, func(ctx context.Context) error {
 		for wait.Sleep(ctx, beatEvery) == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// leaveWithin is for a request of a sink that is out when the stream stops: without its answer nothing is inherited.
+// leaveWithin bounds, at a stop, the wait for the answer to a sink's last request: without it nothing is inherited.
 const leaveWithin = time.Second
 
 // carryOut does what the Core decided.
@@ -47,7 +47,7 @@ func (d *driver) carryOut(r checkpoint.Ready) {
 	}
 }
 
-// leave has the sinks do nothing more, and is what the next leader inherits of them.
+// leave stops the sinks' work and returns the fences that the next leader inherits.
 func (d *driver) leave(ctx context.Context) map[string]*outbox.Fences {
 	ctx, cancel := context.WithTimeout(ctx, leaveWithin)
 	defer cancel()
@@ -83,8 +83,7 @@ func (d *driver) command(cmds []outbox.Command) {
 	}
 }
 
-// claim locks rows. What was locked is told the Core even when the connection
-// has ended meanwhile: it gives the locks up.
+// claim locks rows. If the connection ends meanwhile, the Core still hears what was locked, to give the locks up.
 func (d *driver) claim(rows []*outbox.Row) {
 	connection, ctx := d.connection, d.asking
 	d.running.Go(func() {

@@ -33,7 +33,7 @@ type Config struct {
 	Sinks map[string]sink.Config
 	// Core bounds memory, pages and waits.
 	Core checkpoint.Config
-	// Once, if set, has each row delivered exactly once.
+	// Once, if set, delivers each row exactly once.
 	Once *Once
 	// Shadow: rows are read, mapped and counted, and nothing is published, swept,
 	// marked or deleted. No sink is made.
@@ -45,14 +45,13 @@ type Config struct {
 	// HeartbeatInterval is how often WAL is written so that the slot of an idle
 	// database moves on.
 	HeartbeatInterval time.Duration
-	// KeepSlot: the slot is not given up where others have it hold back more than the WAL budget.
+	// KeepSlot: the slot is kept even if others make it retain more than the WAL budget.
 	KeepSlot bool
 	// DrainTimeout bounds a clean stop.
 	DrainTimeout time.Duration
 	// Silence is how long the replication connection of a leader may be quiet before that is a fault; 0: for ever.
 	Silence time.Duration
-	// Unproven is why the stream has not been seen to be able to do its work since the process started, or
-	// empty; nil: nobody looks.
+	// Unproven says why the stream has not been seen able to work since the process started; empty: it has. nil: nobody looks.
 	Unproven func() string
 
 	Metrics *metrics.Stream
@@ -61,7 +60,7 @@ type Config struct {
 	Log    zerolog.Logger
 }
 
-// stateless says that tables of the stream keep no state: it has none that do.
+// stateless says whether the stream's tables keep no state: all of them or none.
 func (c *Config) stateless() bool {
 	return slices.ContainsFunc(c.Tables, func(t *outbox.Table) bool { return !t.Stateful() })
 }
@@ -75,12 +74,11 @@ type Limits struct {
 	BackOff bool
 }
 
-// Once has a stream deliver each row exactly once; docs/exactly-once.md has the rules.
+// Once makes a stream deliver each row exactly once; docs/exactly-once.md has the rules.
 type Once struct {
 	// Journals are the topics that name what was published, by Kafka cluster.
 	Journals map[string]string
-	// MaxRows is the most rows of one transaction, Timeout after how long brokers end one that
-	// nobody ends.
+	// MaxRows bounds one transaction. Brokers abort one that stays open for longer than Timeout.
 	MaxRows int
 	Timeout time.Duration
 }

@@ -59,9 +59,9 @@
 //	slot            before a connection streams: history, publication, slot
 //	driver          the loop: what happens goes into the Core
 //	carryout        what the Core decided goes out
-//	observe         outcomes and notes are told, in passing
+//	observe         tells metrics and log what passes through
 //	maintenance     looks after slot, publication and tables
-//	wal_budget      who has the slot hold back WAL
+//	wal_budget      who makes the slot retain WAL
 //	retention       deletes old rows
 //	backlog         counts rows
 //	limit           how fast rows may come

@@ -50,18 +50,17 @@ type driver struct {
 	// limit is how fast rows may come into the Core.
 	limit   limit
 	samples samples
-	// told is the reason that was told last of the stream and of each table that is parked, by cause; without one, of a
-	// table whose rows of the WAL do not fit.
+	// told has the last logged reason of each park of the stream or a table, and, without a cause, that of each table
+	// whose rows could not be read from the WAL.
 	told map[parkedFor]string
-	// gauged is when the gauges were set last, parksShown Core.ParkChanges as of the parks shown
-	// last, and topicEvents how many events of single topics were shown since the last second.
+	// gauged is when the gauges were set last, parksShown is Core.ParkChanges as of the parks shown last,
+	// and topicEvents counts the events of single topics since gauged.
 	gauged      time.Time
 	parksShown  uint64
 	topicEvents int
 }
 
-// drive is the stream's only loop: one event at a time into the Core, and what
-// it decides out of it.
+// drive is the stream's only loop: it feeds the Core one event at a time, and carries out what the Core decides.
 func (d *driver) drive(stop, ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -178,8 +177,7 @@ func (d *driver) takeAnswers() {
 	}
 }
 
-// tick tells the Core the time before each input: the last time told may be a second ago, and a
-// head start would be shorter by that.
+// tick tells the Core the time before each input: otherwise its time may be a second old, and a head start too short by that.
 func (d *driver) tick() { d.core.Tick(time.Now()) }
 
 // connChanged takes a change of the replication connection.

@@ -10,13 +10,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// askEvery is how often at most the database is asked for keepalives where its WAL ends.
+// askEvery is the least time between two questions where the WAL ends.
 const askEvery = 100 * time.Millisecond
 
-// keepalives are what the server says it has sent where no row follows. An idle database's slot moves
-// on by nothing else, and one beyond the end of the WAL would move past rows that are
-// still to be written. So a keepalive counts once the database has said, on another connection and
-// after it came, that its WAL goes so far.
+// keepalives are the positions that the server reports as sent when no row follows. They alone move an idle
+// database's slot. A position beyond the end of the WAL would move it past rows still to be written. So a keepalive
+// counts once the database, asked later over another connection, says that its WAL reaches that far.
 type keepalives struct {
 	latest outbox.LSN // the highest that does not count yet; 0: none
 	asked  outbox.LSN // the highest when the database was asked
@@ -31,7 +30,7 @@ type walEnd struct {
 	err error
 }
 
-// count has the latest keepalive count, or asks the database about it. An error says that it cannot be true.
+// count takes the latest keepalive, if the WAL reaches it, or asks the database. It fails where the WAL ends before it.
 func (w *walReader) count(ctx context.Context, b *batch) error {
 	k := &w.keepalives
 	select {
@@ -56,7 +55,7 @@ func (w *walReader) count(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// askWALEnd asks where the WAL ends. What is wrong with the database is told by those who ask it regularly.
+// askWALEnd asks where the WAL ends. It logs no error: those who ask the database regularly do.
 func (w *walReader) askWALEnd(ctx context.Context, conn *replication.Conn, answer chan<- walEnd) {
 	at, err := replication.WALEnd(ctx, postgres.On(w.pool))
 	if err == nil {

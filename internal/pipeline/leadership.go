@@ -20,8 +20,7 @@ type leadership struct {
 	store *store
 }
 
-// take makes this process the stream's leader, of an epoch of its own, and claims
-// its tables. The leader of another stream of them is not disturbed.
+// take makes this process the stream's leader with a new epoch and claims its tables, unless another stream has them.
 func (l *leadership) take(ctx context.Context) (statestore.Leadership, error) {
 	if err := l.unclaimed(ctx); err != nil {
 		return statestore.Leadership{}, err
@@ -71,8 +70,8 @@ func (l *leadership) claim() statestore.Claim {
 	return c
 }
 
-// refuseChange keeps a stream from rows that the last leader of its tables may have published and not
-// marked, where this one, being configured in another way, could not find out which.
+// refuseChange fails if the last leader of these tables may have left published rows unmarked, and this one,
+// configured in another way, could not tell which.
 func (l *leadership) refuseChange(ctx context.Context) error {
 	if l.cfg.Once == nil {
 		there, err := l.store.HasTallies(ctx)
@@ -103,8 +102,8 @@ func (l *leadership) refuseChange(ctx context.Context) error {
 	return err
 }
 
-// refuseOtherIDs keeps a stream that did not stop cleanly to its transactional id: brokers end an open transaction for
-// the id that began it. Left open, it could be committed after the journal was read.
+// refuseOtherIDs fails if a stream that did not stop cleanly has another transactional id now. Brokers end an open
+// transaction only for the id that began it; left open, it could be committed after the journal was read.
 func (l *leadership) refuseOtherIDs(ctx context.Context, before map[string]string) error {
 	for cluster, sc := range l.cfg.Sinks {
 		was := before[cluster]
@@ -127,9 +126,9 @@ func (l *leadership) refuseOtherIDs(ctx context.Context, before map[string]strin
 	return nil
 }
 
-// refuseOrphans keeps a stream from rows that were published exactly once on another cluster
-// than these and may not be marked: it would publish them again, and what it marks would later
-// be taken for what the journal names, so that a requeue is not published.
+// refuseOrphans fails if rows that were published exactly once on a cluster other than these may be unmarked. The
+// stream would publish them again. What it marks would later be taken for what that journal names, and a requeued
+// row would not be published.
 func (l *leadership) refuseOrphans(ctx context.Context, clusters []string) error {
 	orphans, err := l.store.Orphans(ctx, clusters, l.claim())
 	if err != nil || len(orphans) == 0 {
@@ -143,8 +142,8 @@ func (l *leadership) refuseOrphans(ctx context.Context, clusters []string) error
 	}
 }
 
-// noteClean says that all that was published is marked, or confirmed where the tables keep no state. A
-// change of delivery asks for it, and the next leader inherits the fences.
+// noteClean notes that everything published is marked, or confirmed where the tables keep no state. A change of
+// delivery requires that; the next leader inherits the fences.
 func (l *leadership) noteClean(ctx context.Context, fences map[string]*outbox.Fences) {
 	if l.cfg.Shadow {
 		return

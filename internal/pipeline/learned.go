@@ -21,18 +21,18 @@ type learned struct {
 	silence silence
 	// remake is why the slot must be re-created though it looks sound.
 	remake checkpoint.Connected
-	// refused is why the server refused the last start, where waiting does not help: the next look
-	// finds it, and the one after that tries again.
+	// refused is why the server refused the last START_REPLICATION, where waiting does not help. The next inspect
+	// reports it; the one after that tries again.
 	refused *postgres.Error
-	// relations are the tables' as last seen, for a schema that has no place for them. The driver reads them, too.
+	// relations are the tables' OIDs as last seen, for an old schema that does not store them. The driver reads them, too.
 	relations atomic.Pointer[map[string]uint32]
-	// gone are the relations that tables were which are not there any more.
+	// gone has the last OID of each table that no longer exists.
 	gone map[string]uint32
 	// text: a column's binary form is not understood, the WAL has to be text.
 	text atomic.Bool
 }
 
-// sees notes which of the tables that were these relations are gone, and which are back.
+// sees notes which tables are gone, with their OIDs from before, and which are back.
 func (l *learned) sees(before map[string]uint32, tables []replication.TableState) {
 	if l.gone == nil {
 		l.gone = map[string]uint32{}
@@ -48,7 +48,7 @@ func (l *learned) sees(before map[string]uint32, tables []replication.TableState
 	}
 }
 
-// stored is what is remembered in the database.
+// stored adds the tables that are gone to what the database remembers.
 func (l *learned) stored(id statestore.Identity) statestore.Identity {
 	relations := map[string]uint32{}
 	maps.Copy(relations, id.Relations)
@@ -59,7 +59,7 @@ func (l *learned) stored(id statestore.Identity) statestore.Identity {
 	return id
 }
 
-// remembers adds what only this process knows of where the stream stood.
+// remembers adds the OIDs that only this process remembers.
 func (l *learned) remembers(known statestore.Identity) statestore.Identity {
 	if last := l.relations.Load(); last != nil && len(known.Relations) == 0 {
 		known.Relations = *last
@@ -67,7 +67,7 @@ func (l *learned) remembers(known statestore.Identity) statestore.Identity {
 	return known
 }
 
-// tableOf is the stream's table that the relation was when the connection began; empty: none.
+// tableOf is the stream's table that had this OID when the connection began; empty: none.
 func (l *learned) tableOf(oid uint32) string {
 	if relations := l.relations.Load(); relations != nil {
 		for table, of := range *relations {
@@ -79,10 +79,9 @@ func (l *learned) tableOf(oid uint32) string {
 	return ""
 }
 
-// silence tells a server that is gone from one that prints a row: a few hundred
-// kilobytes of JSON may have numbers that take it minutes, in which nothing comes.
-// A connection that ends in silence where the one before did would end there for
-// ever, so each waits twice as long as the last.
+// silence tells a server that is gone from one that prints a row: numbers in a few hundred
+// kilobytes of JSON may take it minutes, and nothing comes meanwhile. A connection that ended there
+// in silence would be followed by others that do, so each waits twice as long as the last.
 type silence struct {
 	at    outbox.LSN // what was confirmed when the last one ended
 	times int        // how many ended in a row without confirming more

@@ -17,17 +17,15 @@ import (
 const (
 	pressureEvery   = time.Second
 	pressureTimeout = 2 * time.Second
-	pacedParts      = 4 // in which the rows of a second come, so that they are spread
+	pacedParts      = 4 // the parts of a second over which its rows are spread
 )
 
-// limit paces a stream. The rows that come into the Core are what is counted:
-// each does so once, whether the WAL brings it or the sweeper, and what stands
-// behind them, the connection and the table, waits by itself meanwhile. It is the
-// driver's alone.
+// limit paces a stream. It counts rows as they come into the Core: each does so once, from the WAL or the sweeper,
+// and the connection and the table behind them wait by themselves. Only the driver uses it.
 type limit struct {
 	Limits
 	taken uint64    // rows that came into the Core so far
-	paid  time.Time // when those are paid for
+	paid  time.Time // when more may come
 
 	backOff  backOff
 	sampled  time.Time
@@ -50,7 +48,7 @@ func (l *limit) inForce() (rows float64, reason string) {
 	return 0, ""
 }
 
-// charge counts rows up to this many, and says until when no more may come.
+// charge counts the rows that arrived since the last call, and returns when more may come.
 func (l *limit) charge(now time.Time, arrived uint64) time.Time {
 	rows := arrived - l.taken
 	l.taken = arrived
@@ -86,7 +84,7 @@ func (d *driver) pace(now time.Time) {
 	}
 }
 
-// sample looks what others have to bear, where this stream may be the cause.
+// sample looks for trouble of others that this stream may cause.
 func (d *driver) sample(now time.Time) {
 	l := &d.limit
 	ours := load{fixed: float64(l.RowsPerSecond), behind: true}
@@ -120,7 +118,7 @@ func readPressure(ctx context.Context, pool *pgxpool.Pool) (pressure, error) {
 	return p, err
 }
 
-// pressed takes a sample. One that failed changes nothing.
+// pressed adjusts the limit by a sample. A failed one changes nothing.
 func (d *driver) pressed(p pressure, ours load, err error) {
 	l := &d.limit
 	l.sampling = false
@@ -143,8 +141,7 @@ func (d *driver) pressed(p pressure, ours load, err error) {
 	d.tellLimit(what)
 }
 
-// tellLimit says a change of the reason once in the log, and the limit to
-// metrics and status.
+// tellLimit logs a change of the reason once, and tells metrics and status the limit.
 func (d *driver) tellLimit(what string) {
 	l := &d.limit
 	rows, reason := l.inForce()
@@ -165,7 +162,7 @@ func (d *driver) tellLimit(what string) {
 	}
 }
 
-// paced takes the limit that is in force.
+// paced notes the limit in force.
 func (b *statusTracker) paced(rows float64, reason string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -183,7 +180,7 @@ const (
 	paceRecovering = "recovering"     // the trouble is over, the limit rises
 	backOffFloor   = 1000             // rows per second that the back-off always leaves,
 	floorOfFixed   = 10               // or this part of a configured limit that is less than ten times as much
-	backOffSteps   = 16               // samples in which the limit rises by what was taken when it came
+	backOffSteps   = 16               // samples in which the limit rises by the rate at which trouble came
 	farBehind      = uint64(16 << 20) // bytes of WAL that are not confirmed yet: a catch-up
 	standbyTrouble = uint64(64 << 20) // bytes that a standby has not replayed
 )
@@ -200,7 +197,7 @@ type backOff struct {
 type load struct {
 	behind  bool    // we catch up: there is more to be taken than came just now
 	taken   float64 // rows per second since the last sample
-	trouble string  // what others have to bear, or empty
+	trouble string  // of others, or empty
 	fixed   float64 // the configured limit; 0: none
 }
 
@@ -249,9 +246,8 @@ type standby struct {
 	Lag  uint64 `json:"lag"` // bytes of WAL
 }
 
-// trouble is what others have to bear now, given the sample before: sessions that
-// wait for us, or a standby far behind that falls back further. One that is far
-// behind and catches up is left to do so.
+// trouble is what this sample and the one before show: sessions that wait for us, or a standby far behind that falls
+// back further. A standby that catches up is no trouble.
 func (p *pressure) trouble(before *pressure) (reason, what string) {
 	if p.Waiting > 0 {
 		return paceLocks, fmt.Sprintf("%d sessions wait for locks of ours", p.Waiting)

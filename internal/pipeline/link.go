@@ -28,8 +28,8 @@ type link struct {
 	connEvents chan connEvent
 	spare      chan *batch
 
-	// confirm and mayMake are the Core's words, set by the driver: up to where the slot is
-	// confirmed, and whether it may be made.
+	// confirm is up to where the Core lets the slot be confirmed, mayMake whether it lets the slot be made. The driver
+	// sets both.
 	confirm atomic.Uint64
 	mayMake atomic.Bool
 	// atOnce is how many rows the driver's limit lets come at once; 0: any number.
@@ -37,22 +37,22 @@ type link struct {
 
 	// streaming is the connection while it streams, for others to end it.
 	streaming atomic.Pointer[replication.Conn]
-	// judged is what the connection was judged sound with; nil: it is over.
+	// judged is what the streaming connection was judged by; nil: it is over.
 	judged atomic.Pointer[statestore.Identity]
 	// refused are tables that could not be read when the connection began.
 	refused atomic.Pointer[[]*outbox.Table]
-	// unfit are tables whose rows of the WAL do not fit since, by the last row, for the driver. One that is left over from
-	// an earlier connection costs one more.
+	// unfit are tables whose last row from the WAL of this connection did not fit the mapping; the driver sets it. One
+	// left over from an earlier connection costs one needless reconnection.
 	unfit atomic.Pointer[[]*outbox.Table]
 	// lacking: the connection began with tables that the publication does not cover.
 	lacking atomic.Bool
-	// passedOver: rows of tables without state may have been passed over since what is remembered of the slot
-	// was read. Each write of that says so, until a person has looked.
+	// passedOver: rows of tables without state may have been passed over since the connection began. Each write of
+	// what is remembered of the slot says so until a person has looked.
 	passedOver atomic.Bool
 	// overBudget is why the slot is given up at the end of the connection; nil: it is not.
 	overBudget atomic.Pointer[string]
 
-	// told: why the connection that streams is ended is told, so its end is not. Each begins without.
+	// told: the reason for ending the streaming connection is logged already, so its end is not. Each begins without.
 	told atomic.Bool
 
 	// finishing is closed by the driver when everything is drained, finished when the
@@ -119,18 +119,18 @@ func (l *link) kill() {
 	}
 }
 
-// closeOnShutdown closes the replication connection when an error of any other connection
-// tells that the server ends sessions. A fast shutdown waits until the clients
-// of walsenders have received and confirmed everything; a stream that holds
+// closeOnShutdown closes the replication connection when an error on any other connection
+// says that the server is shutting down. A fast shutdown waits until the clients
+// of walsenders have received and confirmed everything; a stream in HOLD
 // would keep it waiting for ever.
 // https://www.postgresql.org/docs/current/server-shutdown.html
 func (l *link) closeOnShutdown(err error) {
-	if postgres.HasCode(err, pgerrcode.AdminShutdown, pgerrcode.CannotConnectNow) && !tablesql.Raised(err) { // a trigger's word is none of the server's
+	if postgres.HasCode(err, pgerrcode.AdminShutdown, pgerrcode.CannotConnectNow) && !tablesql.Raised(err) { // else a trigger said it
 		l.kill()
 	}
 }
 
-// restart ends a connection that streams, for a reason that is told.
+// restart ends a connection that streams, for a reason that is logged.
 func (l *link) restart() {
 	if conn := l.streaming.Load(); conn != nil {
 		l.told.Store(true)
@@ -138,7 +138,7 @@ func (l *link) restart() {
 	}
 }
 
-// giveUp ends a connection that streams, and has the next one drop the slot and make it again.
+// giveUp ends a connection that streams, so that the next one drops the slot and makes it again.
 func (l *link) giveUp(reason string) bool {
 	if l.streaming.Load() == nil {
 		return false
@@ -176,7 +176,7 @@ func (l *link) finish(ctx context.Context, clean bool, fences map[string]*outbox
 	return nil
 }
 
-// setUnfit says whether the rows of a table do not fit.
+// setUnfit notes whether the last row of a table did not fit.
 func (l *link) setUnfit(t *outbox.Table, unfit bool) {
 	var all []*outbox.Table
 	if before := l.unfit.Load(); before != nil {

@@ -34,7 +34,7 @@ func lockers(ctx context.Context, pool *pgxpool.Pool, t *outbox.Table) (by []rep
 	return by, err
 }
 
-// explain has the refusal of a table say who has locked it, or what it is called now.
+// explain adds to a table's refusal who has locked it, or its new name.
 func (t *telling) explain(ctx context.Context, pool *pgxpool.Pool, stream string, r *sweeper.TableError) {
 	if !r.Locked() {
 		if called := t.called(ctx, pool, stream, r.Table); called != nil {
@@ -50,7 +50,7 @@ func (t *telling) explain(ctx context.Context, pool *pgxpool.Pool, stream string
 	}
 }
 
-// called says, and tells, what a table that is gone is called now; nil: it is there, was dropped, or nobody knows.
+// called returns, and logs, the new name of a table that is gone; nil: it is there, was dropped, or nobody knows.
 func (t *telling) called(ctx context.Context, pool *pgxpool.Pool, stream string, table *outbox.Table) error {
 	ctx, cancel := context.WithTimeout(ctx, explainWithin)
 	defer cancel()
@@ -62,7 +62,7 @@ func (t *telling) called(ctx context.Context, pool *pgxpool.Pool, stream string,
 	return &tablesql.MappingError{Table: table, Problem: "does not exist", Hint: statestore.Called(now)}
 }
 
-// tellRenamed tells once that a table is gone and has another name. Parks that follow from that are no news.
+// tellRenamed logs once that a table has another name. Parks that follow from that are no news.
 func (t *telling) tellRenamed(table *outbox.Table, now string) {
 	if before, told := t.renamed.Swap(table.String(), now); told && before == now || !table.Stateful() {
 		return
@@ -71,7 +71,7 @@ func (t *telling) tellRenamed(table *outbox.Table, now string) {
 		Msg("the table was renamed: its rows wait until the configuration has its new name, or it has its old one back")
 }
 
-// followsFromRename says of a park that it is for a table that was told to be renamed.
+// followsFromRename says whether a park is for a table whose renaming was logged.
 func (t *telling) followsFromRename(p *outbox.Park) (follows bool) {
 	t.renamed.Range(func(key, _ any) bool {
 		table, _ := key.(string)

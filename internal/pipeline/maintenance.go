@@ -42,10 +42,9 @@ type maintenance struct {
 	sweeping atomic.Bool
 	// idle: no row was in memory at the last look.
 	idle atomic.Bool
-	// usableAgain is until when it is not asked whether refused tables can be read; see usable.
+	// usableAgain is when usable may ask the database again.
 	usableAgain time.Time
-	// behindSince is when rows came into memory that have not all left it, or zero. The driver's
-	// loop has it, and unconfirmed.
+	// behindSince is since when every look found rows in memory, or zero. It and unconfirmed belong to the driver's loop.
 	behindSince time.Time
 	unconfirmed unconfirmed
 }
@@ -136,9 +135,8 @@ func (m *maintenance) tellRetained(r replication.Retained, holder string) {
 	}})
 }
 
-// watch ends the connection when rows may have been passed over, or when the
-// publication has more tables and lacked some of ours, so that the next one
-// judges slot, publication and tables again.
+// watch ends the connection, so that the next one judges slot, publication and tables again, when rows may have been
+// passed over, when a publication that lacked tables has changed, or when a table is usable again.
 func (m *maintenance) watch(ctx context.Context, before *outbox.Identity, watched *replication.Watched) {
 	swapped := replication.Replaced(before.Relations, watched.Relations)
 	damage := swapped
@@ -158,7 +156,7 @@ func (m *maintenance) watch(ctx context.Context, before *outbox.Identity, watche
 		}
 		m.tracker.recordEvent("publication", message+": "+damage)
 		level := zerolog.ErrorLevel
-		if swapped != "" && m.renamedOnly(ctx, before.Relations, watched.Relations) { // which is told
+		if swapped != "" && m.renamedOnly(ctx, before.Relations, watched.Relations) { // the new name is logged
 			level = zerolog.InfoLevel
 		}
 		m.log.WithLevel(level).Str("publication", m.cfg.Replication.Publication).Str("what", damage).Msg(message)
@@ -176,7 +174,7 @@ func (m *maintenance) watch(ctx context.Context, before *outbox.Identity, watche
 	m.answers.Put(answer{0, m.wal.restart})
 }
 
-// renamedOnly says whether the tables that were other relations have another name now, and nothing else happened.
+// renamedOnly says whether nothing happened but that tables got other names.
 func (m *maintenance) renamedOnly(ctx context.Context, before, now map[string]uint32) bool {
 	only := !m.stateless
 	for _, t := range m.cfg.Tables {
@@ -187,8 +185,8 @@ func (m *maintenance) renamedOnly(ctx context.Context, before, now map[string]ui
 	return only
 }
 
-// notePassedOver remembers damage of a stream whose tables keep no state until a person has looked:
-// what is put right before the next connection looks leaves no other trace.
+// notePassedOver remembers, for tables without state, that rows may have been passed over, until a person has looked:
+// damage that is repaired before the next connection leaves no other trace.
 func (m *maintenance) notePassedOver(ctx context.Context, before *outbox.Identity) error {
 	if !m.stateless {
 		return nil
@@ -199,9 +197,9 @@ func (m *maintenance) notePassedOver(ctx context.Context, before *outbox.Identit
 	return m.store.Identify(ctx, damaged)
 }
 
-// usable says that a table which could not be read when the connection began, because it was
-// locked or refused it, can be now; or one whose rows of the WAL did not fit, when none are on their way that the next
-// connection would read again, and the publication is not to blame. The longer it takes to find out, the less often it is asked.
+// usable says whether a table that was locked or refused to be read when the connection began can be read now.
+// It asks the same of tables whose rows from the WAL did not fit, unless the publication is to blame, or rows in memory
+// would be read again by the next connection. The longer an answer takes, the less often it asks.
 func (m *maintenance) usable(ctx context.Context) bool {
 	var asked []*outbox.Table
 	if refused := m.wal.refused.Load(); refused != nil {
@@ -225,8 +223,8 @@ func (m *maintenance) usable(ctx context.Context) bool {
 	})
 }
 
-// settle gives what came through the WAL so far a moment to be published and
-// marked: rows of a table that was swapped out are found nowhere else.
+// settle gives the rows that came through the WAL so far a moment to be published and marked: those of a table that was
+// swapped out are found nowhere else.
 func (m *maintenance) settle(ctx context.Context) {
 	at, err := replication.Heartbeat(ctx, postgres.On(m.pool))
 	if err != nil {
@@ -238,8 +236,7 @@ func (m *maintenance) settle(ctx context.Context) {
 	}
 }
 
-// askPaused tells the Core what is paused now. A single sweep ends where anything is. It
-// returns what pauses.ask does.
+// askPaused tells the Core what is paused now. A pause ends a single sweep. It returns what pauses.ask does.
 func (m *maintenance) askPaused(ctx context.Context, further ...postgres.Question) (held, err error) {
 	found, held, err := m.pauses.ask(ctx, further...)
 	if found.number > 0 {
@@ -252,7 +249,7 @@ func (m *maintenance) askPaused(ctx context.Context, further ...postgres.Questio
 	return held, err
 }
 
-// watchPauses does so for a single sweep, which has no slot to look at.
+// watchPauses calls askPaused for a single sweep, which has no slot to look at.
 func (m *maintenance) watchPauses(ctx context.Context) error {
 	for wait.Sleep(ctx, retainedEvery) == nil {
 		_, err := m.askPaused(ctx)

@@ -169,8 +169,7 @@ func (d *driver) note(n checkpoint.Note) {
 	}
 }
 
-// shows says whether a park is an event for people: single keys come and go, and
-// of topics there may be very many.
+// shows says whether a park is an event for people: single keys come and go, and there may be very many topics.
 func (d *driver) shows(p *outbox.Park) bool {
 	const eventsASecond = 10
 	if p.Scope.Kind == outbox.ScopeTopic {
@@ -180,9 +179,8 @@ func (d *driver) shows(p *outbox.Park) bool {
 	return p.Scope.Kind < outbox.ScopeKey
 }
 
-// parkLevel is how loud a park is. Single keys come and go, and the log says of each row why Kafka refused it; of rows
-// that cannot be marked nothing else says so. Of a topic the sink says it. A stream that nobody led before has no slot
-// yet, as it should.
+// parkLevel is a park's log level. Single keys come and go, and the log has each row that Kafka refused, but nothing else
+// tells of rows that cannot be marked. The sink tells of topics. A stream that nobody led before has no slot yet, as it should.
 func parkLevel(p *outbox.Park, noSlotYet bool) zerolog.Level {
 	switch {
 	case p.Scope.Kind >= outbox.ScopeKey && p.Cause != outbox.CauseWriteBack:
@@ -199,15 +197,15 @@ type parkedFor struct {
 	cause outbox.Cause
 }
 
-// news is how loud a park can be: a stream or table that is parked for the same once more, as by each
-// connection, is no news until it is handed back.
+// news is the highest log level that a park may have: a stream or table that is parked for the same reason again, as by
+// each connection, is no news until it is handed back.
 func (d *driver) news(p *outbox.Park) zerolog.Level {
 	if p.Scope.Kind > outbox.ScopeTable {
 		return zerolog.WarnLevel
 	}
 	about := parkedFor{p.Scope.String(), p.Cause}
 	before, known := d.told[about]
-	again := false // the same is told for another cause
+	again := false // the same reason was logged for another cause
 	for other, reason := range d.told {
 		again = again || other.scope == about.scope && reason == p.Reason
 	}

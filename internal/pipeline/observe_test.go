@@ -33,8 +33,8 @@ func TestHowLoudAParkIs(t *testing.T) {
 	}
 }
 
-// Who leads is not the mode's to say: the connection that leads again may be there before the driver has heard of the
-// end of the last. And a slot that goes after the stream has streamed is lost, also in the first leadership.
+// The mode does not say who leads: the connection that leads again may be there before the driver hears of the end of the
+// last one. A slot that disappears after the stream has streamed is lost, also in the first leadership.
 func TestNotesOfTheMode(t *testing.T) {
 	m := metrics.New("1", "a").Stream("orders", nil, 0)
 	s := New(Config{Name: "orders", Metrics: m, Log: zerolog.Nop()})

@@ -55,7 +55,7 @@ type once struct {
 	tallies map[string]exactlyonce.Tally
 	// stateless, if set: the tables keep no state.
 	stateless *stateless
-	// unrecovered are clusters whose journal was not read yet, ready is closed when there are none.
+	// unrecovered are clusters whose units are not recovered yet; ready is closed when there are none.
 	unrecovered map[string]bool
 	ready       chan struct{}
 	// left are published rows to be told with the first connection.
@@ -156,7 +156,7 @@ func (o *once) tryRecovering(ctx context.Context, cluster, journal string, found
 	case before.Head.Number < o.tallies[cluster].Head.Number:
 		return done, errNewTerm // the head that the journal was read from is another server's
 	}
-	// Who has such a table now, under this name or another, would publish its rows again.
+	// A stream that has such a table now, under this name or another, would publish its rows again.
 	if table := exactlyonce.Unknown(before.Missing(found.Units), before.Left, o.cfg.Tables); table != "" {
 		stream := o.cfg.Name
 		return done, unmarkable(table, exactlyonce.ErrTakenOut,

@@ -85,7 +85,7 @@ func (o *once) full(core *checkpoint.Core) bool {
 	return rows > mostUnnoted && core.Received() > s.earlier && (!core.OneTransaction() || len(s.notes(core.Settled())) > 0)
 }
 
-// settledOn is up to where the tallies say that rows are settled, on which server.
+// settledOn is the position up to which the tallies say that rows are settled, and its server.
 type settledOn struct {
 	upTo   outbox.LSN
 	server statestore.Server

@@ -25,7 +25,7 @@ func coreWithoutState() *checkpoint.Core {
 	return core
 }
 
-// The database refuses to note positions: no more rows come than the next start can bear the names of. One
+// The database refuses to note positions: no more rows come than the next start can keep names of. One
 // transaction comes to its end, and so does what earlier leaders published, since nothing can be noted before.
 func TestRowsWaitForTheTally(t *testing.T) {
 	t.Parallel()
@@ -168,7 +168,7 @@ func TestTallyIsClosedWhenAllUnitsAreNoted(t *testing.T) {
 	stopped("2 20 39 true")
 }
 
-// What another server had confirmed behind a failover would have rows of this one passed over.
+// What another server had confirmed behind a failover would make this one pass over rows.
 func TestConfirmedBeforeIsOfThisServersHistory(t *testing.T) {
 	t.Parallel()
 	s := &replication.State{Timeline: 3, Ended: map[uint32]outbox.LSN{1: 0x100, 2: 0x200}}

@@ -17,8 +17,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 )
 
-// questions are put to the database by goroutines of their own, and answered in the driver's loop. Who
-// else needs the loop uses them: to have something done in it, or to end it.
+// questions are put to the database by goroutines of their own, and answered in the driver's loop. Others
+// use them, too, to do something in the loop, or to end it.
 type questions struct {
 	*telling
 	stream  string

@@ -150,7 +150,7 @@ func (r *recent) sampleTopics(m *metrics.Stream, passed time.Duration) {
 	}
 }
 
-// keep appends one more, in place of the oldest where there are as many as may be.
+// keep appends one, and drops the oldest if there are too many.
 func keep[T any](all []T, most int, next T) []T {
 	if len(all) == most {
 		all = slices.Delete(all, 0, 1)

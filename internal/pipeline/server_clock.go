@@ -2,10 +2,10 @@ package pipeline
 
 import "time"
 
-// serverClock knows what time it is for the server of a connection, by which rows of the WAL are told that waited for long.
-// It goes on by our monotonic clock from what the server said, and by no message back: one that comes late, out of full
-// buffers, says what time it was. So a clock that the server sets back makes rows look older than they are until the
-// connection ends, and they are looked at needlessly; no row ever looks younger.
+// serverClock estimates the server's time, to tell which rows waited in the WAL for long. From the time that the server
+// sent, it goes on by our monotonic clock. No message sets it back: one that comes late, out of full buffers, has an old
+// time. So if the server's clock is set back, rows look older until the connection ends, and are looked at needlessly.
+// No row ever looks younger.
 type serverClock struct {
 	time int64     // the server's, in microseconds since 1970,
 	at   time.Time // when this was ours

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What the server says, and our clock between two words of it; never back, but for what our clock may be faster.
+// The time is the server's, and goes on by our clock between its messages. It never goes back by more than our clock may be faster.
 func TestServerClock(t *testing.T) {
 	t.Parallel()
 	start := time.Now()

@@ -102,7 +102,7 @@ func (w *walReader) cannotBeSwept(v *replication.Verdict) {
 	w.log.Error().Str("cause", string(v.Cause)).Str("reason", v.Reason).Msg(message)
 }
 
-// park has the stream parked, and waits until that is durable: from then on a
+// park gets the stream parked, and waits until that is durable: from then on a
 // slot may be made, since the sweeper covers whatever it does not bring.
 func (w *walReader) park(ctx context.Context, connected checkpoint.Connected) error {
 	if err := w.tellConnected(ctx, connected, settledOn{}); err != nil {
@@ -117,7 +117,7 @@ func (w *walReader) park(ctx context.Context, connected checkpoint.Connected) er
 }
 
 // inspect reads everything that a connection begins with. While the stream is
-// parked durably, the slot that is there is taken on as it is.
+// parked durably, it takes the existing slot as it is.
 func (w *walReader) inspect(ctx context.Context, parked bool) (checkpoint.Connected, replication.Verdict, error) {
 	cfg := w.cfg
 	state, err := w.conn.Inspect(ctx)
@@ -165,8 +165,8 @@ func (w *walReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 	return connected, verdict, err
 }
 
-// confirmedBefore is up to where the slot was confirmed before, as far as the server's history has that. What is
-// remembered may have been read on another server, in the middle of a failover.
+// confirmedBefore is up to where the slot was confirmed before, as far as this server's history goes: what is
+// remembered may come from another server, in the middle of a failover.
 func confirmedBefore(remembered statestore.Identity, s *replication.State) outbox.LSN {
 	point := max(remembered.SlotPoint, remembered.Stopped)
 	if remembered.Timeline == s.Timeline {
@@ -270,15 +270,13 @@ func (w *walReader) sameHistory(s *replication.State) error {
 // errMoved: the database is not the one that what is in memory came from.
 var errMoved = errors.New("a failover or a restored backup has replaced the database, or the server named a position that its WAL does not have: what is in memory is left to the table")
 
-// TimelineGuard keeps a stream's connections, for the length of a leadership, to one
-// way that the database went: on another, a mark that is still outstanding would be
-// written to another row of the same id. The zero value holds to nothing.
+// TimelineGuard holds a stream's connections to one timeline during a leadership: on another, an outstanding mark
+// would be written to another row with the same id. The zero value admits any.
 type TimelineGuard struct {
 	timeline atomic.Pointer[string] // eight hexadecimal digits; nil: any
 }
 
-// Admit refuses a new connection to a server that went another way, or that
-// follows and does not know which way yet. It is for pgxpool.Config.AfterConnect.
+// Admit refuses a new connection to a server on another timeline, or to a standby. It is for pgxpool.Config.AfterConnect.
 func (l *TimelineGuard) Admit(ctx context.Context, conn *pgx.Conn) error {
 	want := l.timeline.Load()
 	if want == nil {
@@ -302,7 +300,7 @@ func (l *TimelineGuard) hold(timeline uint32) {
 	l.timeline.Store(new(fmt.Sprintf("%08X", timeline)))
 }
 
-// release takes any timeline again, and says whether one was held to.
+// release admits any timeline again, and says whether one was held.
 func (l *TimelineGuard) release() bool { return l.timeline.Swap(nil) != nil }
 
 // fix makes publication and slot next to the connection, which is kept alive. A slot holds WAL from
@@ -347,7 +345,7 @@ func (w *walReader) noneComesThrough(uncovered []checkpoint.Uncovered) bool {
 	})
 }
 
-// makePublication makes it over the pool: it takes the owner of the tables.
+// makePublication uses the pool: only the tables' owner may add them.
 func (w *walReader) makePublication(ctx context.Context) error {
 	conn, err := w.pool.Acquire(ctx)
 	if err != nil {
@@ -357,8 +355,7 @@ func (w *walReader) makePublication(ctx context.Context) error {
 	return replication.MakePublication(ctx, conn.Conn().PgConn(), w.cfg)
 }
 
-// makeSlot makes the slot, with growing timeouts for open transactions, which
-// it has to wait for.
+// makeSlot makes the slot. It has to wait for open transactions, with growing timeouts.
 func (w *walReader) makeSlot(ctx context.Context, action replication.Action) error {
 	if action == replication.Keep {
 		return nil
@@ -402,8 +399,7 @@ func (w *walReader) beatFor(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// tellConnected tells the driver that a connection began, and what is paused by now:
-// reading the rest may have taken long.
+// tellConnected tells the driver that a connection began. It asks anew what is paused: inspecting may have taken long.
 func (w *walReader) tellConnected(ctx context.Context, connected checkpoint.Connected, settled settledOn) error {
 	return whileBeating(ctx, w.conn, func(ctx context.Context) error {
 		paused, _, err := w.pauses.ask(ctx)

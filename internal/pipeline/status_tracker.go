@@ -166,7 +166,7 @@ type lostSlot struct {
 // toldLost is for how long a slot that was lost and made again is told of.
 const toldLost = time.Hour
 
-// slotLost takes that the server gave the slot up, and says whether that is news.
+// slotLost notes that the server gave the slot up, and says whether that is news.
 func (b *statusTracker) slotLost(because string, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -198,7 +198,7 @@ func (b *statusTracker) slotIs(state string, now time.Time) {
 	b.slot = slot
 }
 
-// told adds to what the server says of a slot when it was lost, or that the one before it was.
+// told adds to the slot's status when it, or the one before it, was lost.
 func (l *lostSlot) told(slot *status.Slot, now time.Time) {
 	if l.because == "" || l.made && now.Sub(l.since) > toldLost {
 		return
@@ -233,7 +233,7 @@ func (b *statusTracker) inFlight(inFlight int, m *metrics.Stream) {
 	b.recent.sample(time.Now(), b.flow.Published, b.slot, m)
 }
 
-// parked takes the parks, which have changed.
+// parked notes the parks, which have changed.
 func (b *statusTracker) parked(parks []outbox.Park) {
 	summary := status.Summarize(parks)
 	b.mu.Lock()
@@ -253,7 +253,7 @@ func (b *statusTracker) counted(t *outbox.Table, change func(*status.Table)) {
 	b.tables[t.String()] = table
 }
 
-// tally takes what the database knows, and returns how many units are behind the head.
+// tally notes what the database knows, and returns how many units are behind the head.
 func (b *statusTracker) tally(cluster string, open bool, head uint64, left int64) (waiting uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -313,7 +313,7 @@ func (r *rate) mean(now time.Time) float64 {
 	return float64(sum) / max(1, min(rateSeconds, now.Sub(r.began).Seconds()))
 }
 
-// warned takes a warning of the server about the slot.
+// warned notes a warning of the server about the slot.
 func (b *statusTracker) warned(text string, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

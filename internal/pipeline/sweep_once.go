@@ -21,7 +21,7 @@ type Swept struct {
 	Published uint64 // rows that Kafka acknowledged
 	Refused   uint64 // attempts that were charged
 	GivenUp   uint64 // rows that became FAILED
-	// Parks is what stays parked: whose rows wait for their next try.
+	// Parks stay: their rows wait for their next try.
 	Parks status.Parks
 }
 

@@ -24,11 +24,11 @@ type telling struct {
 	tracker statusTracker
 	// failed is the error that keeps the stream from working, logged once.
 	failed atomic.Pointer[failure]
-	// renamed are tables that were told to be gone, with the name that they have now.
+	// renamed has the new names of tables whose renaming was logged.
 	renamed sync.Map
-	// lossTold is the reason of the park for the last slot that was told to be lost.
+	// lossTold is the park's reason for the last lost slot that was logged.
 	lossTold atomic.Pointer[string]
-	// unreachable: what failed is that the database could not be asked.
+	// unreachable: the database could not be asked.
 	unreachable atomic.Bool
 }
 
@@ -39,13 +39,13 @@ func newTelling(log zerolog.Logger, m *metrics.Stream, traces *tracing.Stream) *
 	}}
 }
 
-// failure is what keeps a stream from working, and since when something does.
+// failure is what keeps a stream from working now, and since when anything has.
 type failure struct {
 	text  string
 	since time.Time
 }
 
-// fails says whether the same kept the stream from working before.
+// fails notes what keeps the stream from working, and says whether the same did before.
 func (t *telling) fails(text string) bool {
 	before, now := t.failed.Load(), &failure{text, time.Now().UTC()}
 	if before != nil {

@@ -70,7 +70,7 @@ func (s *Stream) term(ctx context.Context) error {
 	retention := &retention{questions: d.questions, cfg: &s.cfg, core: d.core, sweeper: d.sweeper}
 	backlog := &backlog{questions: d.questions, tables: s.cfg.Tables, sweeper: d.sweeper, recount: s.recount}
 	err = d.run(ctx, wal.begin, maintenance.maintain, retention.run, backlog.count, d.once.advanceTallies, d.once.tellTallies)
-	// Who took our transactional id is no new leader: that one raises the epoch before it turns to Kafka.
+	// While our epoch holds, no new leader took our transactional id: it raises the epoch before it turns to Kafka.
 	if errors.Is(err, sink.ErrFenced) {
 		switch held := s.store.Holds(ctx); {
 		case held == nil:
@@ -82,8 +82,7 @@ func (s *Stream) term(ctx context.Context) error {
 	return err
 }
 
-// errForeign: somebody who does not lead in this database uses our transactional
-// id, so not a successor.
+// errForeign: our transactional id is used by somebody who does not lead in this database, so by no successor.
 var errForeign = errors.New("it does not lead in this database: one of the two databases is a copy (a clone, a restore, a snapshot), or two installations have " +
 	"the same transactional_id_prefix; stop one, and give it a prefix and topics of its own")
 
@@ -98,8 +97,8 @@ func (s *Stream) awaitLocks(ctx context.Context, conn *replication.Conn) error {
 	return whileBeating(ctx, conn, s.locks.acquire)
 }
 
-// run runs the driver with the parts that every term has, and these, until the
-// driver has drained, which begins with the end of stop, or one of them fails.
+// run runs the driver, the parts that every term has, and these. It ends when one of them fails, or when the driver
+// has drained, which the end of stop begins.
 func (d *driver) run(stop context.Context, parts ...func(context.Context) error) error {
 	parts = append(parts, d.updater.Run)
 	for _, s := range d.sinks {
@@ -122,7 +121,7 @@ func (d *driver) run(stop context.Context, parts ...func(context.Context) error)
 	return err
 }
 
-// newDriver makes the driver of a leadership, and what it commands; none of it works yet.
+// newDriver makes the driver of a leadership, and what it commands; nothing runs yet.
 func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead statestore.Leadership) (d *driver, err error) {
 	cfg := &s.cfg
 	d = &driver{
@@ -154,10 +153,10 @@ func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead sta
 	return d, err
 }
 
-// lookBytes is about the most bytes that a look brings, where that many may be in memory.
+// lookBytes is about the most bytes that one look reads.
 const lookBytes = 16 << 20
 
-// heldFor is how long a row may wait, in the WAL or for Kafka, and go out as it was read.
+// heldFor: a row that waited longer, in the WAL or for Kafka, is looked at before it goes out.
 const heldFor = 5 * time.Second
 
 // newSinks makes one for each Kafka cluster.

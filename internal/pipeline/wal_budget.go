@@ -11,21 +11,20 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// giveUpAfter is for how many times in a row the slot's WAL must begin at one place above the
-// budget: for longer than the server takes to move a slot on that nothing holds (15 s).
+// giveUpAfter is how many looks in a row must find the slot above the budget with the same restart_lsn. They take
+// longer than the server takes to advance a slot that nothing holds (15 s).
 const giveUpAfter = 4
 
-// walBudget tells when the slot is given up for wal_budget: the stream cannot move it on, because an open
-// transaction or a standby holds it. The slot is made again when that transaction has ended. It is used by
-// one goroutine.
+// walBudget tells when the slot is given up for wal_budget: the stream cannot move it on, because an open transaction
+// or a standby holds it. The slot is made again when that transaction has ended. One goroutine uses it.
 type walBudget struct {
 	limit   uint64
-	restart outbox.LSN // where the WAL began when it was last above the budget,
+	restart outbox.LSN // restart_lsn when the slot was last above the budget,
 	times   int        // and how many times in a row
-	holder  string     // was told
+	holder  string     // that was logged last
 }
 
-// exceeded says that the slot is to be given up: it holds back more than the budget for ever.
+// exceeded says whether the slot is to be given up: it would retain more than the budget for ever.
 func (b *walBudget) exceeded(r replication.Retained, sweeping bool) bool {
 	if b.limit == 0 || r.Bytes() <= b.limit || !sweeping && !r.HeldByOthers(b.limit) {
 		b.times = 0
@@ -38,7 +37,7 @@ func (b *walBudget) exceeded(r replication.Retained, sweeping bool) bool {
 	return b.times >= giveUpAfter
 }
 
-// freeable is what of the WAL that the slot holds back a sweep can free.
+// freeable is how much of the slot's WAL a sweep can free.
 func freeable(r replication.Retained, budget uint64) uint64 {
 	if r.HeldByOthers(budget) {
 		return r.Lag()
@@ -46,13 +45,13 @@ func freeable(r replication.Retained, budget uint64) uint64 {
 	return r.Bytes()
 }
 
-// unconfirmed measures how long the slot's position has not reached where the WAL once ended.
+// unconfirmed measures how long the confirmed position has not reached an earlier end of the WAL.
 type unconfirmed struct {
 	target outbox.LSN
 	since  time.Time
 }
 
-// waits says for how long; 0 where that is less than an idle stream takes, usual.
+// waits says for how long; 0 up to usual, which an idle stream takes.
 func (u *unconfirmed) waits(r replication.Retained, now time.Time, usual time.Duration) time.Duration {
 	if r.Confirmed == 0 || r.Confirmed >= u.target {
 		u.target, u.since = r.Insert, now
@@ -64,8 +63,8 @@ func (u *unconfirmed) waits(r replication.Retained, now time.Time, usual time.Du
 	return 0
 }
 
-// keepBudget names who has the slot hold back WAL, and gives the slot up where nothing else
-// keeps the budget: the table has the rows. It returns the holder.
+// keepBudget returns who makes the slot retain WAL, and gives the slot up where nothing else keeps the budget: the
+// table has the rows.
 func (m *maintenance) keepBudget(ctx context.Context, r replication.Retained) string {
 	stalledBy := m.tellStall(r, time.Now())
 	holder, err := replication.HolderOf(ctx, postgres.On(m.pool), r, m.cfg.Core.WALBudget)
@@ -94,7 +93,7 @@ func (m *maintenance) keepBudget(ctx context.Context, r replication.Retained) st
 	return holder.Text()
 }
 
-// tellStall tells once that the server holds the stream back, and once that it does no more.
+// tellStall logs once that the server holds the stream back, and once that it no longer does.
 func (m *maintenance) tellStall(r replication.Retained, now time.Time) (stalledBy string) {
 	stalledBy = m.tracker.stalledBy(r, now)
 	if (stalledBy != "") == m.stalled {

@@ -8,8 +8,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A slot is given up above its budget only, when its WAL has begun at one place for some times, and when the
-// stream is swept already or cannot free it; a sweep frees what the stream has not confirmed.
+// A slot is given up only above its budget, when several looks found the same restart_lsn, and the stream is
+// swept already or others hold the slot. A sweep frees what the stream has not confirmed.
 func TestTheSlotIsGivenUp(t *testing.T) {
 	t.Parallel()
 	at := func(restart, confirmed, insert outbox.LSN) replication.Retained {

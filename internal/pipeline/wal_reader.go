@@ -62,12 +62,11 @@ type walReader struct {
 	batchRows   int           // see batchRowsOf
 }
 
-// errSuperseded: another process leads, or led in between, so what is in memory
-// is old.
+// errSuperseded: another process leads, or led in between, so our memory is stale.
 var errSuperseded = errors.New("another process took the lead")
 
-// errLost: rows of tables that keep no state were passed over, or would be; the
-// term ends, and the stream does not go on until somebody has acted.
+// errLost: rows of tables without state were passed over, or would be. The term ends, and the stream stays stopped until
+// somebody has acted.
 var errLost = errors.New("stopped, so that no row is lost in silence")
 
 // history tells a database from its copies that went another way.
@@ -84,8 +83,8 @@ func beats(cfg *replication.Config) time.Duration {
 	return statusEvery
 }
 
-// begin reads the WAL when the clusters are recovered, or their time is over. Rows of tables without state
-// cannot be swept later, so those wait for as long as it takes.
+// begin reads the WAL when the clusters are recovered, or their time is over. With tables without state it waits for as
+// long as it takes: their rows cannot be swept later.
 func (w *walReader) begin(ctx context.Context) error {
 	if err := w.once.recoverFirst(ctx, w.conn, w.finishing); err != nil && w.once.stateless != nil {
 		w.conn.Kill()
@@ -144,8 +143,8 @@ func (w *walReader) run(ctx context.Context) error {
 	}
 }
 
-// tellEnd reports why a connection ended, and remembers errors after which a slot that looks
-// sound is not. Asking for binary values is a guess until all columns are known.
+// tellEnd logs why a connection ended, and remembers errors after which the slot must be made again though it looks
+// sound. Asking for binary values is a guess until all columns are known.
 func (w *walReader) tellEnd(err error) {
 	unreadable, is := errors.AsType[*decoder.Error](err)
 	if is && unreadable.NeedsText {
@@ -170,8 +169,8 @@ func (w *walReader) tellEnd(err error) {
 	}
 }
 
-// leadAgain connects until this process leads again. As soon as another process
-// leads, or has led in between, what is in memory is old and the term is over.
+// leadAgain connects until this process leads again. If another process leads, or has led in between, our memory is
+// stale and the term is over.
 func (w *walReader) leadAgain(ctx context.Context) error {
 	ours := sessions{}
 	ours.add(w.conn)
