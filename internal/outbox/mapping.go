@@ -17,8 +17,7 @@ type Mapping struct {
 	// finds the row by, so they should be the primary key.
 	ID []string
 
-	// Rows are conditions that all have to hold of a row. Another one is not ours: it
-	// is as if it were not there.
+	// Rows are conditions, and all must hold: any other row is not ours, as if it were not there.
 	Rows []RowCondition
 
 	Cluster ClusterMapping
@@ -40,7 +39,7 @@ type Mapping struct {
 	Partitioner Partitioner
 	// Timestamp is a timestamp column with the record's time, or empty.
 	Timestamp string
-	// TimestampNow has a record go out with the time of producing whose Timestamp its topic does not take. Otherwise the row waits.
+	// TimestampNow: a record whose Timestamp its topic refuses goes out with the time of producing. Otherwise the row waits.
 	TimestampNow bool
 	// CreatedAt is a timestamp column used to measure latency and age, or empty.
 	CreatedAt string
@@ -55,7 +54,7 @@ type Mapping struct {
 	Order []string
 
 	Published Published
-	// Archive is the table that rows are moved to on success, of PublishedArchive.
+	// Archive is the table that PublishedArchive moves rows to.
 	Archive ArchiveTable
 	Status  StatusMapping
 	// OnFailed says what a FAILED row does to its key.
@@ -64,9 +63,8 @@ type Mapping struct {
 	Grace time.Duration
 	// Retention deletes rows this long after they were sent; 0: never.
 	Retention time.Duration
-	// DropPartitions gives the table's retention another form: no row is deleted,
-	// but a partition by a range of CreatedAt is dropped once Retention has run
-	// out for every row in it.
+	// DropPartitions: retention deletes no row, but drops each partition by a range
+	// of CreatedAt once Retention has run out for every row in it.
 	DropPartitions bool
 	// RetentionUnsent deletes also rows that were never sent, this long after
 	// CreatedAt; 0: never.
@@ -92,9 +90,9 @@ type Mapping struct {
 	// LookFirst: the application changes rows that wait, so each is looked at before it is
 	// published, and goes out as it is then.
 	LookFirst bool
-	// FailOn are topic errors that count as errors of the row itself. Where there
-	// are any, they, a record that is too large and a row that can be no record
-	// are all that fails a row: other errors are tried again without counting.
+	// FailOn are topic errors that count as errors of the row itself. If there are any,
+	// nothing else is charged but a record that is too large and a row that can be no
+	// record: other errors are retried for free.
 	FailOn []TopicError
 	// MetricsCompat names the replaced relay whose metric names are exported
 	// besides our own (im2be, advert-market, jeap), or is empty.
@@ -219,10 +217,9 @@ type Expr struct {
 	// the column itself.
 	Pointer  []string
 	Encoding Encoding
-	// Or are further places, without any of their own: the first counts that is not NULL.
+	// Or are further places, without an Or of their own: the first that is not NULL counts.
 	Or []Expr
-	// Parts are several columns that the value, a key, is put together of; nil: it is not. Column
-	// is the first of them.
+	// Parts, of a key: it is joined from several columns, the first of which is Column; nil: it is not.
 	Parts *Template
 	// Base64: the value is decoded.
 	Base64 bool
@@ -281,7 +278,7 @@ type ValueMap struct {
 	Beginnings []Beginning
 	// Otherwise is the text for all others; empty: they are an error of the row.
 	Otherwise string
-	// Leave says of rows with another text that they are not ours.
+	// Leave: rows with another text are not ours.
 	Leave bool
 }
 
@@ -309,7 +306,7 @@ type RowCondition struct {
 	Not    bool
 }
 
-// Leaves is the topic's map where it leaves rows to others; nil: there is none.
+// Leaves is the topic's Expr if its map leaves rows to others; otherwise nil.
 func (m *Mapping) Leaves() *Expr {
 	if t := &m.Topic; len(t.Columns) == 1 && t.Columns[0].Map != nil && t.Columns[0].Map.Leave {
 		return &t.Columns[0]
@@ -348,8 +345,8 @@ type PayloadMapping struct {
 	Tombstone bool
 	// EmptyTombstone publishes an empty payload as a null value too.
 	EmptyTombstone bool
-	// Object is an object that the payload is made as, in place of the Expr, whose Column is
-	// the member's that people are shown. Empty: none.
+	// Object: the payload is a JSON object of these members. Then the Expr has only Column: the member that people are
+	// shown. Empty: the Expr is the payload.
 	Object []Member
 }
 
@@ -395,7 +392,7 @@ type HeaderMapping struct {
 	Column string
 	Value  string
 	JSON   string
-	// Form is another one of JSON than an object of strings; nil: none.
+	// Form of JSON; nil: an object of strings.
 	Form *JSONHeaders
 	// Encoding of Column; empty: text.
 	Encoding Encoding

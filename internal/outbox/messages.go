@@ -37,8 +37,8 @@ type Outcome struct {
 	// Exactly one Release is owed for it.
 	Blocked bool
 	Err     error // of Refused, and of Withdrawn by a topic's error
-	// Uncharged says of Refused that the table's mapping counts such an error as
-	// passing: the row is tried again, for ever, and no attempt is charged.
+	// Uncharged, of Refused: by the table's mapping the error is a passing one. The
+	// row is retried for ever, and no attempt is charged.
 	Uncharged bool
 	// Sent is when the try that succeeded was sent, of Delivered. For measuring
 	// only; zero: not known.
@@ -55,7 +55,7 @@ type Unit struct {
 	Number  uint64 // from 1, without gaps
 	Place   int64  // its offset
 	Rows    int    // how many it names
-	// UpTo, of a table without state, is the last of the commits that its rows are of; else 0.
+	// UpTo, of a table without state, is the last commit among its rows; else 0.
 	UpTo LSN
 }
 
@@ -102,17 +102,17 @@ type Mark struct {
 	// the transaction that notes it, and those that cannot be are left there.
 	Unit *Unit
 	Kind MarkKind
-	// Uncharged says of MarkAttempt that nothing is to be written: the answer is
+	// Uncharged, of MarkAttempt: nothing is to be written. The answer is
 	// MarkedRetry while the row is PENDING.
 	Uncharged bool
-	// Spends says of MarkAttempt that the row uses up its budget with this attempt: each further one
-	// would come at once, and to the same.
+	// Spends, of MarkAttempt: this attempt uses up the row's budget, since each further one would come
+	// at once and end the same way.
 	Spends bool
 	// Refused says that the row was refused before, alone: it is tried apart from
 	// rows that were not.
 	Refused bool
-	// Left says that the row was left when its unit was noted: it is marked in the
-	// transaction that removes it from those that are left, or not if it is none of them.
+	// Left: the row was left when its unit was noted. The transaction that marks it removes it
+	// from the rows that are left; a row that is none of them is not marked.
 	Left bool
 }
 
@@ -159,8 +159,8 @@ const (
 type Checked struct {
 	Row   *Row
 	State CheckState
-	// Now is the row as the look saw it, to be published in place of Row. Of CheckPending, of
-	// tables whose rows are looked at before they are published (Mapping.NeedsLook), of rows that are Stale, and of changed ones that are Late; else nil.
+	// Now is the row as the look saw it, to be published in place of Row. It is set with CheckPending, if the table's rows
+	// are looked at before they are published (Mapping.NeedsLook), the row is Stale, or it is Late and has changed; else nil.
 	Now *Row
 }
 
@@ -195,15 +195,14 @@ type SweepPart struct {
 	// Include: rows of any of these scopes are wanted: one wide scope (stream,
 	// cluster or table), any number of topics, or any number of key and row scopes.
 	Include []Scope
-	// Known, where it is not nil: only rows of these topics are wanted, of whichever
-	// scope.
+	// Known, if not nil: only rows of these topics are wanted, whatever their scope.
 	Known []Scope
 	// Exclude: rows of these scopes are not wanted though included.
 	Exclude []Scope
 	// ExcludeIDs are in flight.
 	ExcludeIDs []string
-	// Horizon: transactions with lesser ids, of 64 bits, had ended so long ago
-	// that the rows which they wrote are Aged. 0: none is known to have.
+	// Horizon: transactions with smaller 64-bit ids ended so long ago that their
+	// rows are Aged. 0: no such transaction is known.
 	Horizon uint64
 }
 

@@ -5,8 +5,7 @@ import "strings"
 // maxCompared bounds the words that are compared; PostgreSQL's own names end at 63.
 const maxCompared = 255
 
-// Nearest is the known word that may be meant by another, in whatever case: the one with the
-// fewest typos, of at most so many. Empty: there is none.
+// Nearest is the known word that is closest to word, in any case, with at most so many typos. Empty: there is none.
 func Nearest(word string, known []string, most int) (nearest string) {
 	if len(word) > maxCompared {
 		return ""

@@ -57,13 +57,13 @@ type Row struct {
 	CreatedOffset int16
 	// Timestamp of the record in milliseconds since 1970, or 0 for the time of producing.
 	Timestamp int64
-	// CreatedAt is the row's own creation time in microseconds since 1970, or 0
-	// where the table has none, or one at the ends of the calendar. With the ID it
-	// tells the row from a later one with the same ID, so a local time is as the column has
-	// it, and does not depend on anybody's rules of zones. See Made.
+	// CreatedAt is the row's own creation time in microseconds since 1970, or 0 if
+	// it is not known: no column, NULL, infinite, or before 1970. With the ID it tells
+	// the row from a later one with the same ID. So a local time is kept as the column
+	// has it: nobody's rules of zones may change it. See Made.
 	CreatedAt int64
 	// AvailableAt is the time, in microseconds since 1970, before which the row
-	// must not be published, or 0. Never stands for a time that is not known.
+	// must not be published; 0: none. The constant Never: not known yet.
 	AvailableAt int64
 	// SideHeaders is how many of the Headers, the last ones, come from the
 	// mapping's HeadersTable.
@@ -80,8 +80,8 @@ type Row struct {
 
 	// ---- below: owned by package checkpoint ----
 
-	// Handle is the row's index in the core's table of rows. Late: the row waited in the WAL for long, and a look reads
-	// what it is now if others than its transaction have changed it.
+	// Handle is the row's index in the core's table of rows. Late: the row waited in the WAL for long, and a look reads it
+	// anew if another transaction has changed it.
 	Handle uint32
 	Late   bool
 
@@ -96,7 +96,7 @@ type Row struct {
 // writer sends it, or has yet to say until when it will.
 const Never int64 = math.MaxInt64
 
-// Made is when the row was created, in microseconds since 1970, of one that has a CreatedAt.
+// Made is when a row that has a CreatedAt was created, in microseconds since 1970.
 func (r *Row) Made() int64 { return r.CreatedAt - int64(r.CreatedOffset)*60_000_000 }
 
 // Size is the memory a row holds, in bytes, as it counts against the bounds.
@@ -162,7 +162,7 @@ const (
 	ScopeStream ScopeKind = iota + 1
 	ScopeCluster
 	ScopeTable
-	ScopeTopics // what of a table goes to topics that are not known to exist
+	ScopeTopics // a table's rows for topics that are not known to exist
 	ScopeTopic
 	ScopeKey
 	ScopeRow // a row with a NULL key stands for itself, and so does one that is only to be marked
@@ -291,8 +291,8 @@ type Park struct {
 	RowID string
 }
 
-// Unmarked says that the park is a published row's, whose mark of
-// success the database refuses. It is only to be marked.
+// Unmarked says that the park is for a published row that the database
+// refuses to mark SENT. It is only to be marked.
 func (p *Park) Unmarked() bool { return p.Scope.Kind == ScopeRow && p.Cause == CauseWriteBack }
 
 // Cause is why a scope was parked, as counted in metrics.
@@ -371,22 +371,20 @@ type Identity struct {
 	Slot     string
 	SystemID string // of the database cluster, from initdb
 	Timeline uint32 // raised by every promotion
-	// SlotPoint is the slot's confirmed position when the stream took it on, or to which the stream had
-	// confirmed it before.
+	// SlotPoint is the slot's confirmed position when the stream took it on, or a later one that the stream confirmed.
 	SlotPoint LSN
 	// Stopped is the position confirmed last by a clean stop, or 0 while
 	// streaming. Nobody else moves the slot on.
 	Stopped LSN
-	// Publication is a mark that changes when the publication is re-created or
-	// altered.
+	// Publication changes when the publication is re-created or altered.
 	Publication string
-	// Relations are the tables' relations by OID, 0: there was none; nil: not known. As they are stored, with what
-	// statestore.Was calls those of tables that are gone.
+	// Relations are the tables' OIDs by name; 0: the table did not exist; nil: not known. In the database
+	// they include tables that are gone, under the names that statestore.Was gives them.
 	Relations map[string]uint32
 }
 
-// Fences is what a stop leaves to the next leader of a stream, of one Kafka cluster: where brokers refuse
-// every earlier leader, and nothing of the one that stopped is on its way. Package sink makes and judges it.
+// Fences is what a stop leaves to a stream's next leader, for one Kafka cluster: the partitions where brokers refuse every
+// earlier leader, and no request of the one that stopped is outstanding. Package sink makes and judges it.
 type Fences struct {
 	PID    int64                  `json:"pid"`
 	Epoch  int16                  `json:"epoch"`
