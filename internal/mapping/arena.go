@@ -28,8 +28,8 @@ const (
 // never uses memory again: the garbage collector takes a piece when no row
 // points into it. The zero Arena is ready. It is not safe for concurrent use.
 type Arena struct {
-	// The current pieces. The first so many are given away. They are
-	// counted rather than cut off, which would cost a write barrier each time.
+	// The current pieces, and how much of each is given away. Cutting that off
+	// instead would cost a write barrier each time.
 	rows        []outbox.Row
 	rowsUsed    int
 	slab        []outbox.Header

@@ -25,8 +25,8 @@ func foreign(t *testing.T, encoding string) *Plan {
 	return plan
 }
 
-// Text of another encoding is published as UTF-8 in both forms. Where it cannot be, the row fails,
-// has no key that nothing would be found by, and an id that is no other row's.
+// Text of another encoding is published as UTF-8 in both forms. If it cannot be, the row fails, with
+// no key, since nothing would be found by it, and with an id that no other row has.
 func TestTextOfOtherEncodings(t *testing.T) {
 	for _, c := range []struct {
 		encoding, id, key, payload string

@@ -11,10 +11,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Compile prepares the reading of a table's rows, in a database whose text is of
-// the set; nil is UTF-8. Its error, an *Error, names
-// every mapped column that is missing or has a type that cannot be used so, and
-// every setting of the mapping that cannot work.
+// Compile makes the plan for reading a table's rows. set is the database's
+// character set; nil: UTF-8. Its error, an *Error, names every mapped column that
+// is missing or of an unusable type, and every setting that cannot work.
 //
 // Only what Row reads is looked at: a publication's column list may leave out
 // columns that are only written. See Verify for those.
@@ -119,8 +118,7 @@ type compiler struct {
 	faults []ColumnFault
 }
 
-// plan compiles twice: the first time tells which columns are read, the second time they
-// have their places.
+// plan compiles twice: first to learn which columns are read, then with their places.
 func (c *compiler) plan() *Plan {
 	c.at = map[string]int{}
 	c.compile(new(Plan))
@@ -228,7 +226,7 @@ func (c *compiler) field(name string, r role) field {
 	return f
 }
 
-// largeObject: the number would be published, and never the object.
+// largeObject: only the object's number would be published.
 func (c *compiler) largeObject(name string, r role) ColumnFault {
 	table := sql.Identifier(c.table.Schema, c.table.Name)
 	return ColumnFault{

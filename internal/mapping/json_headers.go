@@ -19,7 +19,7 @@ const MaxHeaders = 10_000
 // null value; numbers and booleans are their JSON text. Order and duplicates
 // are kept, as Kafka keeps them. Anything else is a fault that says where but
 // repeats nothing of the text. It follows RFC 8259 strictly; encoding/json
-// would lose order and duplicates, and allocate. form is another one than that; nil: none.
+// would lose order and duplicates, and allocate. form, if not nil, asks for another form.
 func appendJSONHeaders(list []outbox.Header, text []byte, form *outbox.JSONHeaders, a *Arena) ([]outbox.Header, fault) {
 	if form != nil && form.Properties {
 		return appendProperties(list, text, form, a)
@@ -135,7 +135,7 @@ func (s *jsonScanner) each(open byte, item func() bool) bool {
 	return false
 }
 
-// header reads a value; that of a name which is left out in any form.
+// header reads a value. Under a name that is left out it may have any form.
 func (s *headerScanner) header(name []byte) bool {
 	if s.form.Excepts(asString(name)) {
 		return s.any(nil, false)
@@ -150,8 +150,8 @@ func (s *headerScanner) header(name []byte) bool {
 	return ok
 }
 
-// item is one header of a list. The value may come before the name, so both are read
-// once it is known where they are; of a key that is there twice the last counts.
+// item is one header of a list. The value may come before the name, so both are first
+// located, then read. The last of two equal keys counts.
 func (s *headerScanner) item() bool {
 	begin, nameAt, valueAt := s.at, -1, -1
 	ok := s.each('{', func() bool {

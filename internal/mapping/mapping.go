@@ -45,8 +45,8 @@ const (
 	Text      byte = 't'
 	Binary    byte = 'b'
 	Unchanged byte = 'u' // a TOASTed value that was not sent
-	// LongText and LongBinary are ours: the value was longer than what is read of
-	// a row, and has Length bytes in this form.
+	// LongText and LongBinary are ours: the value has Length bytes in this form,
+	// too many to be read.
 	LongText   byte = 'l'
 	LongBinary byte = 'L'
 )
@@ -63,8 +63,8 @@ type Plan struct {
 
 	id    []field // at least one
 	event []field
-	// eventEscapes: two columns of the event id or more are free text, so that what
-	// separates them has to be told from what is in them.
+	// eventEscapes: at least two columns of the event id are free text, so separators
+	// inside them are escaped.
 	eventEscapes bool
 	cluster      clusterPlan
 	topic        topicPlan
@@ -92,8 +92,8 @@ type field struct {
 	// has to find the value again.
 	set   *charset.Set
 	exact bool
-	// zone is that of a time without one; nil: UTC. unit is that of a time which is a
-	// number, in microseconds; 0: it is none.
+	// zone is that of a time without one; nil: UTC. unit is how many microseconds a
+	// time's number counts by; 0: it is no number.
 	zone *time.Location
 	unit int64
 }
@@ -143,9 +143,9 @@ const (
 	headerTrace
 )
 
-// pendingPlan: by a status column's values (nil: by none), by columns that
-// are all NULL while the row is pending, and by a count of attempts (nil: by none)
-// that is below most; or by the flag that asks for the row again.
+// pendingPlan: a row is pending if its status column has one of the values (nil: no
+// such column), all of nulls are NULL, and its attempts (nil: not counted) are below
+// most; or if the flag resend asks for it again.
 type pendingPlan struct {
 	column   *field
 	values   []string
@@ -213,8 +213,8 @@ func (r *reading) fail(f *field, fault fault) {
 	}
 }
 
-// long says whether the row has more bytes than it may, as its record would have
-// them, whichever form they came in. Of such a row there is no payload and no header.
+// long says whether the row has more bytes than most, counted as in its record, in
+// whichever form they came. Such a row gets no payload and no headers.
 func (r *reading) long(most int) bool {
 	size, longest, at := int64(0), int64(-1), 0
 	missing := -1
@@ -238,9 +238,9 @@ func (r *reading) long(most int) bool {
 	return true
 }
 
-// joined puts the text of columns, which may not be NULL, into the arena's
-// scratch memory, which the next use overwrites. With escapes the separator in
-// free text gets a backslash, and so does a backslash.
+// joined joins the texts of columns, none of which may be NULL, in the arena's
+// scratch memory, which the next use overwrites. With escapes, separators and
+// backslashes in free text get a backslash.
 func (r *reading) joined(columns []field, separator byte, escapes bool) []byte {
 	joined := r.arena.joined[:0]
 	for i := range columns {
@@ -251,7 +251,7 @@ func (r *reading) joined(columns []field, separator byte, escapes bool) []byte {
 		text, fault := f.text(r.values[f.at], r.arena)
 		switch {
 		case r.values[f.at].long():
-			// No index can hold such a value, and no row is found by what stands for it.
+			// No index can hold such a value, and its substitute finds no row.
 			text = fmt.Appendf(nil, "(%d bytes, more than max_row_bytes)", r.values[f.at].Length)
 		case fault != "":
 			r.fail(f, fault)

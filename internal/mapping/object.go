@@ -92,7 +92,7 @@ func (r *reading) member(to []byte, m *memberPlan) (out []byte, null bool, fault
 		text, fault = m.document(v, r.arena)
 	}
 	if m.form == outbox.MemberJSON && m.kind != kindJSON && m.kind != kindJSONB && fault == "" {
-		// What is no JSON would make none of the whole payload.
+		// One value that is no JSON would spoil the whole payload.
 		s := jsonScanner{text: text, arena: r.arena, depth: deepest}
 		_, fault = s.locate(nil)
 	}
@@ -113,8 +113,8 @@ func isNumber(text []byte) bool {
 	return ok && s.at == len(text)
 }
 
-// appendString appends a text as a string of JSON, as most encoders do: only what has to
-// be escaped is, and the controls that have a letter by it.
+// appendString appends a text as a JSON string, as most encoders do: it escapes only
+// what it must, and control characters by their letter where they have one.
 func appendString(to, text []byte) []byte {
 	const digits, letters = "0123456789abcdef", "\bb\tt\nn\ff\rr"
 	to = append(to, '"')

@@ -15,16 +15,15 @@ type span struct {
 	kind     byte
 }
 
-// maxDepth is how deep JSON may be nested from which a topic, a key or a condition is
-// read: package tablesql reads the same with a bounded effort. deepest bounds all other.
+// maxDepth bounds the nesting of JSON that a topic, a key or a condition is read from:
+// package tablesql reads the same with a bounded effort. deepest bounds all other JSON.
 const (
 	maxDepth = outbox.MaxJSONDepth
 	deepest  = 10_000
 )
 
-// locate reads a whole JSON text by RFC 8259, and finds the place in it that the pointer
-// leads to. Of a key that an object has twice the last counts, as in PostgreSQL.
-// encoding/json would allocate.
+// locate reads a whole JSON text by RFC 8259, and finds the place that the pointer
+// leads to. The last of two equal keys counts, as in PostgreSQL. encoding/json would allocate.
 func (s *jsonScanner) locate(pointer []string) (span, fault) {
 	if s.any(pointer, true) && !s.done && !s.end() {
 		s.fail("something follows the value")
@@ -138,7 +137,7 @@ func appendUnescaped(to, raw []byte) []byte {
 	return to
 }
 
-// at is what stands at the pointer in a text: a string's text, anything else as it is
+// textAt is what stands at the place in a text: a string's text, anything else as it is
 // written; nil: null, or nothing. It may be in the text or in scratch.
 func textAt(text []byte, p span, a *Arena) []byte {
 	switch p.kind {

@@ -7,7 +7,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// oneColumn is a table of which column c matters.
+// oneColumn is the plan of a table in which only column c matters.
 func oneColumn(t *testing.T, set *charset.Set, oid uint32, change func(*outbox.Mapping)) *Plan {
 	t.Helper()
 	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{

@@ -74,8 +74,8 @@ const (
 	endLocal   = 2_932_897 * microsPerDay
 )
 
-// utc is when a zone's clocks showed a time, as PostgreSQL's AT TIME ZONE has it: of an hour that they
-// showed twice the second one, and of an hour that they left out what it would have been without the change.
+// utc is when a zone's clocks showed a time, by the rules of PostgreSQL's AT TIME ZONE: in an hour that they
+// showed twice, the second time; in an hour that they left out, as if they had not been changed.
 func utc(local int64, zone *time.Location) int64 {
 	if zone == nil || local < firstLocal || local >= endLocal {
 		return local
@@ -105,8 +105,8 @@ func inMicros(n, unit int64) int64 {
 	return n * unit
 }
 
-// parseEpoch reads a numeric, as PostgreSQL prints it, of a unit. What is finer than microseconds is cut off, and
-// NaN is beyond every number, as PostgreSQL sorts it.
+// parseEpoch reads a numeric of a unit, as PostgreSQL prints it. Digits below a microsecond are cut off. NaN is above
+// every number, as PostgreSQL sorts it.
 func parseEpoch(text []byte, unit int64) (micros int64, ok bool) {
 	switch string(text) {
 	case "Infinity", "NaN":
@@ -123,7 +123,7 @@ func parseEpoch(text []byte, unit int64) (micros int64, ok bool) {
 		}
 		digits = append(digits, digit)
 	}
-	n, err := strconv.ParseInt(string(digits), 10, 64) // of what is out of range the nearest
+	n, err := strconv.ParseInt(string(digits), 10, 64) // out of range: the nearest
 	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		return 0, false
 	}

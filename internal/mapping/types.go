@@ -38,8 +38,8 @@ var typeNames = map[uint32]string{
 	1186: "interval", 1266: "timetz", oidNumeric: "numeric",
 }
 
-// BuiltinOID is the OID of a type of pg_catalog by its name there, for domains
-// over it; 0 for types that need no knowledge of theirs.
+// BuiltinOID is the OID of a pg_catalog type by name, for domains over it; 0
+// for types that are read like unknown ones.
 func BuiltinOID(name string) uint32 { return builtinOIDs[name] }
 
 var builtinOIDs = map[string]uint32{

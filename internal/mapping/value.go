@@ -16,7 +16,7 @@ type value struct {
 	field
 	pointer []string         // nil: the column itself
 	or      []value          // further places
-	parts   *templatePlan    // of a key that is put together; nil: it is not
+	parts   *templatePlan    // of a key that is joined from columns; nil: it is not
 	words   *outbox.ValueMap // nil: what is found itself
 	base64  bool
 }
@@ -69,7 +69,7 @@ func (r *reading) bytes(v *value, whole bool) ([]byte, fault) {
 	return r.arena.copy(text), ""
 }
 
-// scalar is first, but for objects and arrays.
+// scalar is first, but an object or array is a fault.
 func (r *reading) scalar(v *value, plain reader) ([]byte, fault) {
 	text, kind, fault := r.first(v, plain)
 	if kind == '{' || kind == '[' {
@@ -78,8 +78,8 @@ func (r *reading) scalar(v *value, plain reader) ([]byte, fault) {
 	return text, fault
 }
 
-// first is the first of the places where there is something. kind is the first byte
-// of what stands there, of JSON. plain reads a column that is the value itself.
+// first reads the first place that has a value. kind is the value's first byte in
+// JSON. plain reads a column that is the value itself.
 func (r *reading) first(v *value, plain reader) (text []byte, kind byte, fault fault) {
 	text, kind, fault = r.at(v, plain)
 	for i := 0; i < len(v.or) && text == nil && fault == ""; i++ {
@@ -181,8 +181,8 @@ type condition struct {
 	excludes bool     // rows with one of them are not ours
 }
 
-// Ours says whether a row is ours by its mapping's conditions. Of others nothing is
-// to be made. What cannot be read is no text that a condition names.
+// Ours says whether a row is ours by its mapping's conditions. No record is to be made
+// of others. A value that cannot be read equals no text of a condition.
 func (p *Plan) Ours(values []Value, a *Arena) bool {
 	r := reading{plan: p, values: values, arena: a}
 	for i := range p.rows {
