@@ -11,10 +11,9 @@ import (
 
 // This file moves rows that were published to an archive.
 
-// moveSQL deletes rows, and inserts them with what says that they were sent into the archive.
-// It returns the ordinals of the rows. Where the archive takes fewer than were deleted, because a trigger
-// there drops one, it is an error, so that no row is lost. So it is where one of the tables was altered since they
-// were compared: an INSERT rounds or cuts a value, without an error, to what its column holds.
+// moveSQL deletes rows and inserts them, as sent, into the archive. It returns their ordinals. So that nothing is
+// lost, it fails if the archive takes fewer rows than were deleted, because a trigger there drops one, and if one of
+// the tables was altered since they were compared: an INSERT silently rounds or cuts a value to what its column holds.
 func (r *Relation) moveSQL(free bool) string {
 	columns, refs := make([]string, len(r.Columns)), make([]string, len(r.Columns))
 	for i, c := range r.Columns {
@@ -26,8 +25,8 @@ func (r *Relation) moveSQL(free bool) string {
 		with += ", "
 	}
 	current, loaded := r.shapes()
-	// It raises an error with a SQLSTATE that refuses the table, not the row. A column is in it, so that it is not
-	// evaluated before the condition.
+	// It raises an error whose SQLSTATE refuses the table, not the row. It names a column, so that it is not evaluated
+	// before the condition.
 	altered := "current_setting(concat(" + sql.Literal("the table "+r.Table.String()+" or its archive "+r.Table.Mapping.Archive.String()+" was altered after they had been compared") + ", left(shape.s, 0)))::bigint"
 	refusal := sql.Literal("the archive " + r.Table.Mapping.Archive.String() + " did not take each row: a trigger there drops some. Rows missing: ")
 	return "WITH " + with + "gone(outbox_cdc_n, " + strings.Join(columns, ", ") + ") AS (" + gone + "), " +
@@ -38,8 +37,8 @@ func (r *Relation) moveSQL(free bool) string {
 		" WHEN missing.n = 0 THEN gone.outbox_cdc_n ELSE (" + refusal + " || missing.n)::bigint END FROM gone, missing, shape"
 }
 
-// shapes are a query for the shape that the table and its archive have, and the one that they had when they were
-// compared. The statement has both locked when it reads the catalogue.
+// shapes are a query for the current shape of the table and its archive, and their shape when they were
+// compared. The statement has locked both when it reads the catalogue.
 func (r *Relation) shapes() (current, loaded string) {
 	first, second := r, r.Archive
 	if first.OID > second.OID {

@@ -10,8 +10,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Array is the elements of an array that is bound, in the text form of their
-// type. The zero Array is empty.
+// Array is an array to be bound, its elements in the text form of their type.
+// The zero Array is empty.
 type Array struct{ elements []string }
 
 // Add appends an element.
@@ -87,8 +87,8 @@ func newArray(oid uint32, n, size int) []byte {
 // microsTo2000 is where PostgreSQL counts from.
 const microsTo2000 = 10_957 * 86_400 * 1_000_000
 
-// createdArray is times of creation as outbox.Row has them, of timestamps as PostgreSQL counts them; one that
-// is not known is -infinity, the least number.
+// createdArray is the rows' times of creation: for timestamps as PostgreSQL counts them, else as outbox.Row does. An
+// unknown one is -infinity, the least number.
 func createdArray(oid uint32, n int, row func(i int) *outbox.Row) []byte {
 	value, from := newArray(oid, n, n*8), int64(microsTo2000)
 	if oid == oidInt8 {
@@ -105,7 +105,7 @@ func createdArray(oid uint32, n int, row func(i int) *outbox.Row) []byte {
 	return value
 }
 
-// writerArray is the transactions that inserted rows, as integers of the same bits: xid has no array that needs no text.
+// writerArray is the transactions that inserted rows, as integers of the same bits: xid = integer compares these.
 func writerArray(n int, row func(i int) *outbox.Row) []byte {
 	value := newArray(oidInt4, n, n*4)
 	for i := range n {

@@ -43,8 +43,7 @@ func scan(value []byte, into *int64) (err error) {
 	return err
 }
 
-// Unzoned are the columns that say when a row was made, or what time its record has, in a way that the mapping may take
-// for another time: local times, and numbers.
+// Unzoned are the columns of a row's creation or its record's time that the mapping may misread: local times and numbers.
 func (r *Relation) Unzoned() (names []string) {
 	m := &r.Table.Mapping
 	for _, name := range []string{m.CreatedAt, m.Timestamp} {
@@ -55,9 +54,8 @@ func (r *Relation) Unzoned() (names []string) {
 	return names
 }
 
-// Newest is the age in seconds of the newest time in each of the columns, among the last rows by
-// the id and the first of the table; less than nothing: it is yet to come. A column
-// whose rows have no time is not found.
+// Newest is the age in seconds of the newest time in each of the columns, among the last rows by id and the first
+// of the table; negative: it is in the future. A column without any time there is not found.
 func (r *Relation) Newest(columns []string, found func(column string, age int64)) Step {
 	var ages, sampled []string
 	for _, name := range columns {
@@ -115,7 +113,7 @@ func (r *Relation) bytes() string {
 	return strings.Join(terms, " + ")
 }
 
-// Destinations finds what some of the table's rows are for, at most limit pending rows and
+// Destinations finds where rows go, at most limit pending ones and
 // as many others: the Kafka cluster's name (empty: none) and the topic.
 func (r *Relation) Destinations(limit int, found func(cluster, topic string)) Step {
 	cluster := "''::text"
@@ -155,8 +153,8 @@ func (r *Relation) States(limit int, found func(state string)) Step {
 		r.asText("state"), sampled(c.printed()), r.Name(), r.ofOurs("true"), limit)}
 }
 
-// SweepIndex is statements, for people, that make an index which serves the sweep without
-// keeping writers waiting, of a table with these partitions (leaves).
+// SweepIndex is statements, for people, that make an index for the sweep without
+// blocking writers, on a table with these partitions (leaves).
 func (r *Relation) SweepIndex(partitions []string) []string {
 	if c := r.waitsFor(); c != nil && !c.NotNull {
 		return r.DueIndex(partitions)
@@ -164,7 +162,7 @@ func (r *Relation) SweepIndex(partitions []string) []string {
 	return r.pendingIndex(partitions, r.inTableOrder())
 }
 
-// DueIndex is the same of an index by which due rows are found: DueIndexed.
+// DueIndex is the same for an index that finds due rows: see DueIndexed.
 func (r *Relation) DueIndex(partitions []string) []string {
 	c := r.waitsFor()
 	if c.NotNull {
@@ -180,8 +178,8 @@ func (r *Relation) inTableOrder() []string {
 	return r.Table.Mapping.ID
 }
 
-// pendingIndex makes it of the partitions first: that of the whole table, which cannot be made
-// CONCURRENTLY, takes over what it finds.
+// pendingIndex indexes the partitions first: the index on the whole table, which cannot be made
+// CONCURRENTLY, takes theirs over.
 func (r *Relation) pendingIndex(partitions, columns []string) []string {
 	names := make([]string, len(columns))
 	for i, name := range columns {

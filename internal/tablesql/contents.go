@@ -8,9 +8,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Contents reads rows that are looked at as a page would read them: those that are pending as
-// they are now, while rows that are not ours any more, or not due, are none to publish. It is
-// immutable.
+// Contents reads pending rows in a look as a page would: as they are now. Rows that are no longer
+// ours, or not due, are not to be published. It is immutable.
 type Contents struct {
 	relation *Relation
 	plan     *mapping.Plan
@@ -27,7 +26,7 @@ func (r *Relation) Contents() (*Contents, error) {
 	return &Contents{relation: r, plan: plan, columns: columns, states: r.lookSQL(r.stateNow(), r.chosen(), r.due())}, nil
 }
 
-// stateNow is state, of rows that may have changed since they were read.
+// stateNow is state for rows that may have changed since they were read: they may not be ours any more, or not due.
 func (r *Relation) stateNow() string {
 	cases := ""
 	if ours := r.chosen(); ours != "" {
@@ -42,8 +41,8 @@ func (r *Relation) stateNow() string {
 	return "CASE" + cases + " ELSE " + r.state() + " END"
 }
 
-// lookSQL selects the state of every row, and what records are made of where it is pending. changed: not of rows that begin
-// takes, and nobody has changed since their transaction. Most are, and their values would cost as much as reading the WAL.
+// lookSQL selects the state of every row, and the columns of its record if it is pending. changed: it leaves out rows that
+// are as begin takes them and unchanged since their transaction. Most are, and reading them would cost as much as the WAL.
 func (c *Contents) lookSQL(bare, changed bool) string {
 	r := c.relation
 	list, where := r.rowList(), ""
@@ -55,14 +54,13 @@ func (c *Contents) lookSQL(bare, changed bool) string {
 		" LEFT JOIN LATERAL (SELECT " + Select(c.columns, bare, false).list + " WHERE " + Opaque(r.pending()) + ") AS x ON true" + where
 }
 
-// lockSQL selects the same of the rows that are to be published, and locks them.
+// lockSQL selects the same columns of the rows that are to be published, and locks these.
 func (c *Contents) lockSQL(bare bool) string {
 	r := c.relation
 	return r.lockingSQL(r.storedCount()+", "+Select(c.columns, bare, false).list, allOf(r.pending(), r.chosen(), r.due()), " FOR UPDATE OF t SKIP LOCKED")
 }
 
-// read makes the row of its values. It stays in its place in the WAL, and keeps the id by
-// which it was found.
+// read makes the row of its values. It keeps its place in the WAL, and the id by which it was found.
 func (c *Contents) read(row [][]byte, before *outbox.Row, arena *mapping.Arena) (*outbox.Row, error) {
 	values := make([]mapping.Value, len(c.columns))
 	for i := range c.columns {
@@ -78,8 +76,8 @@ func (c *Contents) read(row [][]byte, before *outbox.Row, arena *mapping.Arena) 
 	return now, nil
 }
 
-// Around looks at rows where the server may be unable to print one, or which are too long together: then it asks for
-// fewer, and at last for one without its long values. Of the others the answer is to ask again.
+// Around looks at rows that may be too long together, or of which the server may be unable to print one. Then it asks for
+// fewer, at last for one without its long values. For the others it answers CheckAgain.
 func Around(rows []*outbox.Row, look func(rows []*outbox.Row, bare bool) ([]outbox.Checked, error)) ([]outbox.Checked, error) {
 	answers, err := look(rows, false)
 	n := len(rows)

@@ -165,7 +165,7 @@ func TestLookAroundARowThatCannotBePrinted(t *testing.T) {
 	}
 }
 
-// Looks read no more than they may, and a row beyond: a look at fewer says more, and the connection is good for it.
+// Looks read up to their bound, and a row beyond. Then a look at fewer rows succeeds, over the same connection.
 func TestLooksHaveABoundInBytes(t *testing.T) {
 	db := harness.Postgres(t)
 	db.Exec(t, `CREATE TABLE outbox (id int PRIMARY KEY, payload text, status text);

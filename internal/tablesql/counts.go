@@ -93,9 +93,8 @@ func (r *Relation) CountFailed(into *FailedCount) Step {
 	}}
 }
 
-// NeverReadyCount is rows of a table that are pending, but that nobody will send
-// as they are: their writer has them, with no deadline, or nothing says whose they
-// are.
+// NeverReadyCount counts pending rows that nobody will send as they are: their
+// writer has them without a deadline, or nothing says whose they are.
 type NeverReadyCount struct {
 	Rows   int64
 	Capped bool          // there are more than Rows
@@ -103,11 +102,11 @@ type NeverReadyCount struct {
 	Sample string        // id of the oldest, its columns joined by ", ", and cut
 }
 
-// sampleCharacters of an id column name a row.
+// sampleCharacters is how much of each id column names a row.
 const sampleCharacters = 250
 
-// CountNeverReady counts them, those that are past their grace: a row may be in
-// this state while its writer sends it. The mapping must have a writer column.
+// CountNeverReady counts those past their grace: a row may be in this state
+// while its writer sends it. The mapping must have a writer column.
 func (r *Relation) CountNeverReady(into *NeverReadyCount) Step {
 	var params Params
 	from := " FROM " + r.Name() + " AS t WHERE " + conjunction(r.neverDue(), r.older(&params, r.Table.Mapping.Grace))

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// This file reads due rows past those whose time has not come, and there may be
-// millions of those. Due are the pending rows without a time and those whose time has come, each
-// found by an index that begins with the time.
+// This file reads due rows without reading the rows whose time has not come, maybe millions.
+// Pending rows are due if they have no time, or it has come. An index that begins with the time finds both.
 
 // waitsFor is the column of the first time that rows wait for; nil: they wait for none, or
 // may be due in spite of it.
@@ -30,9 +29,8 @@ func (r *Relation) came() string { return r.when(r.waitsFor().Name, "<=", "now()
 // ByTime has due rows read by the indexes that DueIndexed has found.
 func (q *PageQuery) ByTime() { q.byTime = true }
 
-// AnyOrder has them read in the order that costs the least. Otherwise, where each row has
-// a time, they are read in table order, past those that wait: the order of times would have
-// each page sort all that are due.
+// AnyOrder reads them in the cheapest order. Without it, if every row has a time, they are read in
+// table order, past those that wait: by time, each page would have to sort all that are due.
 func (q *PageQuery) AnyOrder() { q.anyOrder = true }
 
 // untimed orders rows without a time: the time comes first, since the index begins with it.
@@ -52,9 +50,8 @@ func (q *PageQuery) dueByTime() string {
 	return "SELECT * FROM ((" + q.untimed(q.columns.list) + ") UNION ALL (" + timed + ")) AS t" + limit(q.limit)
 }
 
-// pageByTime gives both in table order. OFFSET has the planner find the rows whose time has
-// come as if it had to read all: for a few in table order it would walk an index of the order
-// past rows that wait or were sent.
+// pageByTime gives both in table order. OFFSET makes the planner expect to read all rows whose time
+// has come: for a few in table order it would walk an index on the order, past rows that wait or were sent.
 func (q *PageQuery) pageByTime() string {
 	order := q.relation.order()
 	columns, by := slices.Clone(q.columns.refs), make([]string, len(order))
@@ -88,8 +85,8 @@ func (r *Relation) dueFrom(column string, byTime bool) string {
 	return " FROM (" + parts + ") AS t WHERE true"
 }
 
-// DueIndexed says whether indexes find due rows without reading those that wait, which there
-// must be: it plans to read them as dueByTime does, and looks whether anything is sorted, scanned or filtered by state.
+// DueIndexed says whether indexes find due rows without reading those that wait; Waits must hold. It plans
+// dueByTime's statement, and looks whether anything is sorted, scanned or filtered by state.
 func (r *Relation) DueIndexed(indexed *bool) []Step {
 	columns, _ := r.idList()
 	q := r.Page(Selected{list: columns}, 1000)
@@ -97,7 +94,7 @@ func (r *Relation) DueIndexed(indexed *bool) []Step {
 	q.AnyOrder()
 	step, _ := q.Step(nil)
 	*indexed = true
-	// unindexed matches a line of a plan by which more is read than is wanted.
+	// unindexed matches a line of a plan that reads more than is wanted.
 	match := `^\s*(->)?\s*(Sort|Seq Scan.*|Bitmap.*)$`
 	if len(r.Table.Mapping.Order) > 0 {
 		match += `|^\s*Presorted Key: [^,]*$`

@@ -120,7 +120,7 @@ func costOfRowsThatWait(t *testing.T, due string, conn *pgx.Conn, r *Relation) {
 	}
 }
 
-// The rows are the same either way, and in the same order but for the watch's.
+// The rows are the same either way, and in the same order except the watch's.
 func TestDueRowsByTimeAreTheSame(t *testing.T) {
 	for _, due := range []string{"", " NOT NULL"} {
 		conn, r := waiting(t, due)

@@ -30,8 +30,8 @@ type Step struct {
 // outcome is unknown, see Unknown.
 func Run(ctx context.Context, conn *pgx.Conn, steps ...Step) error {
 	pg := conn.PgConn()
-	// Outside of a transaction of ours the session may be anybody's, with whatever it is set
-	// to. Who begins a transaction settles it.
+	// Outside of our transactions a pooler may give us any session, with any settings. Steps that
+	// BEGIN have settings of their own.
 	if !postgres.Pinned(pg) && pg.TxStatus() == 'I' && !steps[0].settles && !strings.HasPrefix(steps[0].SQL, "BEGIN") {
 		steps = append([]Step{Settings{}.Step(nil)}, steps...)
 	}
@@ -52,7 +52,7 @@ func Run(ctx context.Context, conn *pgx.Conn, steps ...Step) error {
 		return err
 	}
 	if closeErr := reader.Close(); closeErr != nil {
-		// What the server says comes before what our reading of it says.
+		// The server's error comes before that of reading its answer.
 		return closeErr
 	}
 	return err
@@ -67,7 +67,7 @@ type prepared struct {
 	named int               // names that were given, those of failed attempts too
 }
 
-// Prepare has the steps run by prepared statements. Those that the connection
+// Prepare makes the steps run as prepared statements. Those that the connection
 // does not keep yet it prepares in one round trip, under settings, so that
 // waiting for a locked table has its limit there too.
 func Prepare(ctx context.Context, conn *pgx.Conn, s Settings, steps []Step) error {

@@ -32,8 +32,8 @@ const (
 	RowRefused
 )
 
-// FaultOf tells by SQLSTATE. Whatever is unknown and the server's own word is
-// a refusal, so that it is seen, rather than repeated for ever.
+// FaultOf tells by SQLSTATE. An unknown code from the server is a refusal, so
+// that people see it: otherwise the statement would be repeated for ever.
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
 func FaultOf(err error) Fault {
 	if _, unusable := errors.AsType[*MappingError](err); unusable {
@@ -48,7 +48,7 @@ func FaultOf(err error) Fault {
 	}
 	fault := faultOfCode(server.Code)
 	if fault == TableRefused && Raised(err) {
-		return RowRefused // whatever it says, it need not be so of other rows
+		return RowRefused // whatever the code, other rows may pass
 	}
 	return fault
 }
@@ -118,12 +118,12 @@ func (e *TableError) Locked() bool { return FaultOf(e.Err) == Locked }
 // Unwrap is the database's or the mapping's error.
 func (e *TableError) Unwrap() error { return e.Err }
 
-// Refusal makes a TableError of an error of a statement that reads the table where it is
-// a refusal, and returns every other error as it is.
+// Refusal turns the error of a statement that reads the table into a TableError, if it is a
+// refusal, and returns other errors as they are.
 func Refusal(t *outbox.Table, err error) error {
 	_, already := errors.AsType[*TableError](err)
 	_, mapped := errors.AsType[*mapping.Error](err)
-	if !already && (mapped || FaultOf(err) != Passing) { // who only reads waits for locks of the whole table only
+	if !already && (mapped || FaultOf(err) != Passing) { // Locked, too: a reader waits for locks of the whole table only
 		return &TableError{Table: t, Err: err}
 	}
 	return err
@@ -139,8 +139,8 @@ func Unknown(err error) bool {
 	return server == nil || cmp.Or(server.SeverityUnlocalized, server.Severity) != "ERROR"
 }
 
-// WithHint adds to the refusal of a statement on the table, made by the role,
-// what ends it. Other errors are returned as they are.
+// WithHint adds a hint to the refusal of a statement that the role made on the
+// table. It returns other errors as they are.
 func WithHint(err error, t *outbox.Table, role string) error {
 	code := postgres.Code(err)
 	if _, already := errors.AsType[*postgres.Error](err); already {

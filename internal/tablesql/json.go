@@ -82,8 +82,8 @@ func (r *Relation) document(c *Column) string {
 	return "CASE WHEN " + Ref(c.Name) + " IS NULL THEN NULL WHEN " + strings.Join(terms, " AND ") + " THEN " + text + " ELSE '' END"
 }
 
-// found is one of the places of a value: an array of its text, which is NULL where nothing is
-// there; NULL where package mapping has an error of the row.
+// found is one of the places of a value: an array with its text, NULL if nothing is there. The
+// array is NULL where package mapping has an error of the row.
 func (r *Relation) found(e *outbox.Expr, plain func(*Column) string) string {
 	c := r.Column(e.Column)
 	switch {
@@ -94,15 +94,15 @@ func (r *Relation) found(e *outbox.Expr, plain func(*Column) string) string {
 	}
 	sound := r.soundJSON("d.j")
 	if c.OID == oidJSON {
-		// Few brackets cannot be nested deep, and without \u there is nothing else to be refused.
+		// Few brackets cannot be nested deep, and without \u nothing else is refused.
 		sound = `CASE WHEN strpos(d.j, '\u') = 0 AND length(d.j) - length(translate(d.j, '[{', '')) <= ` + strconv.Itoa(outbox.MaxJSONDepth) + " AND d.j <> '' THEN true ELSE " + sound + " END"
 	}
 	return "(SELECT CASE WHEN d.j IS NULL THEN ARRAY[NULL::text] WHEN " + sound + " THEN " + follow("d.j::json", "json", e.Pointer) +
 		" END FROM (SELECT " + r.document(c) + " AS j OFFSET 0) AS d)"
 }
 
-// follow reads what a pointer leads to. Each operator takes the last of two keys that are
-// the same, where a path of several (#>) may take what only the first one has.
+// follow reads what a pointer leads to. Each operator takes the last of two equal keys; a path
+// of several (#>) may take what only the first one has.
 func follow(document, sqlType string, pointer []string) string {
 	for _, part := range pointer {
 		if n, err := strconv.Atoi(part); err == nil && n >= 0 && strconv.Itoa(n) == part {

@@ -13,15 +13,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// printedBytes is how many bytes one byte of a value that is not compressed can be printed
-// as, at most: the number 1e131071 in jsonb has 131,072 digits and takes a dozen bytes.
-// Compression adds a factor of 255 (lz4).
+// printedBytes is the most bytes that one byte of an uncompressed value prints as: the number
+// 1e131071 in jsonb takes a dozen bytes and has 131,072 digits. Compression adds a factor of
+// 255 (lz4).
 const printedBytes = 1 << 14
 
-// bounded reads a column of t without values of more than most bytes, which would
-// not fit into memory here or, from about 512 MB on, not even be printed by the
-// server: value is NULL then, and size is not. An empty size says that the
-// type, or the column's length, has no such values.
+// bounded reads a column of t, but value is NULL, and size is not, for a value of more
+// than most bytes: it would not fit into memory here, or, from about 512 MB on, the server
+// could not even print it. An empty size: the type, or the column's length, has no such values.
 //
 // The length of text and bytea is known without reading the value. That of other
 // types is how PostgreSQL prints them, which is tried only where what is stored
@@ -65,8 +64,8 @@ func printsWithin(value string, most int, brief bool) (condition, size string) {
 // briefBytes of any type are printed in a few megabytes.
 const briefBytes = 2000
 
-// Brief is the relation for statements that met a value which cannot be printed: they print
-// no value of a type such as jsonb, unless it is short, so none keeps other rows from being read.
+// Brief is the relation for repeating a statement that met a value which cannot be printed. Its statements
+// print values of types such as jsonb only if they are short, so none keeps other rows from being read.
 func (r *Relation) Brief() *Relation {
 	brief := *r
 	brief.brief = true
@@ -118,10 +117,10 @@ func (r *Relation) shownIDs(characters int) []string {
 	return all
 }
 
-// shortIDs is the condition that a row has no id of more than MaxRowBytes; empty:
-// none can have. A unique index has no room for one, so only a table without
-// holds such rows. Nothing can be written of them: no statement but for people reads
-// their ids, and CountPending tells how many there are.
+// shortIDs is the condition that no id of a row has more than MaxRowBytes; empty:
+// none can. A unique index has no room for one, so only a table without such an
+// index has such rows. Nothing is written to them: only statements for people read
+// their ids, and CountPending counts them.
 func (r *Relation) shortIDs() string {
 	most := r.Table.Mapping.MaxRowBytes
 	var terms []string

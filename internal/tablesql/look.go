@@ -40,15 +40,14 @@ type Look struct {
 	N        int
 	Row      func(i int) *outbox.Row
 	Seen     []Seen
-	// Contents, where they are not nil, read rows that are pending into Now, parallel to Seen,
-	// with the headers that a side table has for them. Bare: without long values. Changed, where SystemColumns
-	// may be read: only those that were written by another transaction than their first.
+	// Contents, if not nil, reads pending rows into Now, parallel to Seen, with their
+	// headers from a side table. Bare: without long values. Changed, which takes SystemColumns:
+	// a row that only its first transaction wrote is not read.
 	Contents *Contents
 	Bare     bool
 	Changed  bool
 	Now      []*outbox.Row
-	// Most is how many bytes of contents are read of all looks together: what would be more than a row beyond it is
-	// errLong. 0: any number.
+	// Most bounds the bytes of contents of all looks together: a row that comes after so many is errLong. 0: any number.
 	Most int
 
 	spent *int
@@ -167,8 +166,8 @@ func attach(looks []*Look) {
 	}
 }
 
-// begin binds the rows, and takes them for what most are, pending and never tried: lookSQL
-// leaves those out, which a third of the server's work on a look was for.
+// begin binds the rows, and takes each as pending and never tried, as most are: lookSQL leaves
+// those out, which saves a third of the server's work on a look.
 func (l *Look) begin(spent *int) (Params, error) {
 	l.Seen, l.Now, l.spent = make([]Seen, l.N), make([]*outbox.Row, l.N), spent
 	for i := range l.Seen {
@@ -184,7 +183,7 @@ func readSnapshot(into *outbox.Snapshot) func(row [][]byte) error {
 	}
 }
 
-// latest is the row as it was seen, or was before.
+// latest is the row as it was seen, if its contents were read, else as it was before.
 func (l *Look) latest(i int) *outbox.Row {
 	if l.Now[i] != nil {
 		return l.Now[i]
@@ -192,13 +191,13 @@ func (l *Look) latest(i int) *outbox.Row {
 	return l.Row(i)
 }
 
-// lookSQL selects rows that begin does not take, and those for which a term does not hold.
+// lookSQL selects the rows that are not as begin takes them, or for which a term does not hold.
 func (r *Relation) lookSQL(state string, terms ...string) string {
 	return "SELECT u.n, " + r.exists() + ", " + state + ", " + r.storedCount() +
 		" FROM " + r.rowList() + " LEFT JOIN " + r.Name() + " AS t ON " + r.sameRow() + " WHERE (" + r.usual(terms...) + ") IS NOT TRUE"
 }
 
-// usual is the condition of what begin takes rows for.
+// usual is the condition that a row is as begin takes it, and that the terms hold.
 func (r *Relation) usual(terms ...string) string {
 	return allOf(append([]string{r.exists(), r.pending(), r.storedCount() + " = 0"}, terms...)...)
 }
@@ -253,11 +252,11 @@ func (l *Look) readLocked(row [][]byte) error {
 	return l.readNow(n, row[2:])
 }
 
-// Records are the steps that lock the pending ones of the rows, with what
-// records are made of, and then look at the others; in between the snapshot, so that a row
-// that is absent then, and whose transaction had ended for the snapshot, will not come. free:
-// rows that others have locked are passed over, and Pending; else they are waited for. Where
-// the role may not lock rows they are only read. The steps are for a transaction that has begun.
+// Records are the steps that lock the pending rows and select columns of them, take a snapshot, and
+// look at the others. A row that is absent then will never come if its transaction had ended for
+// the snapshot. free: rows that others have locked are passed over, and Pending; else they are
+// waited for. If the role may not lock rows, they are only read. The steps are for a transaction
+// that has begun.
 func (l *Look) Records(free bool, columns Selected, record func(n int, row [][]byte) error, snapshot *outbox.Snapshot) ([]Step, error) {
 	args, err := l.begin(nil)
 	if err != nil {
@@ -309,8 +308,7 @@ func Ordinal(text []byte, n int) (int, error) {
 	return i - 1, nil
 }
 
-// Judge says what a row that was looked at in the snapshot is to code that wants
-// to publish it.
+// Judge says what a row that was looked at in the snapshot means to a publisher.
 func Judge(row *outbox.Row, seen Seen, snapshot *outbox.Snapshot) outbox.CheckState {
 	switch seen.State {
 	case Pending, Held:

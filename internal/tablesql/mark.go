@@ -10,16 +10,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Marking is the SQL that writes outcomes back. RowArrays are bound, then what a statement names further; each statement
-// returns the ordinals of the rows that it wrote.
+// Marking is the SQL that writes outcomes back. Each statement takes RowArrays, then what it names further, and returns
+// the ordinals of the rows that it wrote.
 type Marking struct {
 	// Sent writes what success means for the table.
 	Sent string
 	// SentFree is Sent for the rows that nobody has locked.
 	SentFree string
-	// Attempt charges one attempt each; its arguments are AttemptArrays. It returns the count and the
-	// state (State's letters) that it left. Empty: the table keeps nothing of
-	// an attempt.
+	// Attempt charges one attempt each; its arguments are AttemptArrays. It returns the new count and
+	// state (State's letters). Empty: the table keeps nothing of an attempt.
 	Attempt, AttemptFree string
 	// Counted: the table stores a count of attempts.
 	Counted bool
@@ -114,11 +113,10 @@ func (r *Relation) changing(head, state string, free bool, further []string, ret
 	return with, head + list + where + " RETURNING " + returning
 }
 
-// Opaque hides a condition from the planner, so that rows are found by their
-// ids or keys only. An index on the state, thought to be nearly empty as the statistics of
-// an outbox mostly say, would otherwise be read whole and each of its rows
-// compared with the list: 1000 pending rows by 1000 ids is nothing, a backlog of
-// a million is half an hour.
+// Opaque hides a condition from the planner, so that it finds rows by their ids or
+// keys only. Otherwise it would read the whole index on the state, which is nearly empty
+// by most statistics of an outbox, and compare each row with the list: 1000 pending rows
+// by 1000 ids take no time, a backlog of a million takes half an hour.
 func Opaque(condition string) string { return "CASE WHEN " + condition + " THEN true END" }
 
 // assignment is a column that is set to the value of an expression. A column without a name
@@ -143,7 +141,7 @@ func (r *Relation) update(set []assignment) string {
 	return "UPDATE " + r.Name() + " AS t SET " + sets(append(set, r.raised()...)) + " FROM "
 }
 
-// sentValues are what says that a row was sent; none where nothing does.
+// sentValues say that a row was sent; none: no column does.
 func (r *Relation) sentValues() []assignment {
 	s := &r.Table.Mapping.Status
 	state := s.Column
@@ -163,7 +161,7 @@ func (r *Relation) sentValues() []assignment {
 	}
 }
 
-// cleared empties a column, where it takes that.
+// cleared sets a column to NULL, if it takes NULL.
 func (r *Relation) cleared(column string) assignment {
 	if c := r.Column(column); c != nil && c.NotNull {
 		return assignment{}
@@ -171,7 +169,7 @@ func (r *Relation) cleared(column string) assignment {
 	return assignment{column, "NULL"}
 }
 
-// noError empties the last error: it is an empty text where the column takes no NULL.
+// noError clears the last error, to an empty text where the column takes no NULL.
 func (r *Relation) noError() assignment {
 	column := r.Table.Mapping.Status.LastError
 	if c := r.Column(column); c != nil && c.NotNull {
@@ -180,10 +178,9 @@ func (r *Relation) noError() assignment {
 	return assignment{column, "NULL"}
 }
 
-// raised gives the row another version, and the time of its change. Behind the greatest comes 1: writers who
-// guard by the version notice this change as they do any other, which a version
-// that stayed would hide from them. Not 0 or less, which JPA takes for a row that
-// is not stored yet.
+// raised raises the row's version, and sets the time of its change. After the greatest version comes 1,
+// since writers who guard by the version must notice each change; not 0 or less, which JPA takes
+// for a row that is not stored yet.
 func (r *Relation) raised() []assignment {
 	s, version := &r.Table.Mapping.Status, ""
 	if s.Version != "" {
@@ -235,8 +232,8 @@ func (r *Relation) attemptSQL(free bool) string {
 	return r.change(head, r.pending(), free, further, "u.n, "+r.storedCount()+", "+r.state(), guards...)
 }
 
-// failedSet writes FAILED where the budget is used up by this attempt. Without
-// a stored count only a budget of one can be.
+// failedSet writes FAILED where this attempt uses up the budget. Without
+// a stored count, only a budget of one can be used up.
 func (r *Relation) failedSet() []assignment {
 	s := &r.Table.Mapping.Status
 	spent := ""
@@ -257,7 +254,7 @@ func (r *Relation) failedSet() []assignment {
 	return set
 }
 
-// failedValues are what says that a row has failed.
+// failedValues say that a row has failed.
 func (r *Relation) failedValues() []assignment {
 	s := &r.Table.Mapping.Status
 	state := s.Column
@@ -268,8 +265,8 @@ func (r *Relation) failedValues() []assignment {
 }
 
 // Reason is an error's text as the table's last_error column takes it: valid
-// UTF-8 without NUL, of characters that the database has, and no more of them than the mapping and the column
-// allow.
+// UTF-8 without NUL, only characters of the database's encoding, and no more than the
+// mapping and the column allow.
 func (r *Relation) Reason(text string) string {
 	s := &r.Table.Mapping.Status
 	limit := s.LastErrorMax

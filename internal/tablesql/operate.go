@@ -148,8 +148,8 @@ func (r *Relation) withKey(p *Params, key string) (string, error) {
 // finerThanNanoseconds are digits of a second that time.Parse drops.
 var finerThanNanoseconds = regexp.MustCompile(`[.,]\d{10}`)
 
-// momentText is a time as people write it, in any zone: PostgreSQL reads the zone for timestamptz alone, and
-// rounds what is finer than microseconds.
+// momentText is a time that people write, in any zone. PostgreSQL would read the zone for timestamptz alone, and
+// round what is finer than microseconds.
 func momentText(key string) (string, bool) {
 	t, err := time.Parse(time.RFC3339Nano, key)
 	if err != nil || finerThanNanoseconds.MatchString(key) {
@@ -202,21 +202,21 @@ func (r *Relation) Counting(filter *Filter, limit int) (Step, error) {
 	return Step{SQL: "SELECT count(*) FROM (SELECT 1 FROM " + r.Name() + " AS t WHERE " + where + " LIMIT " + strconv.Itoa(limit+1) + ") AS counted", Args: p}, err
 }
 
-// PickIDs finds the ids of picked rows, in the order of sweeping, but for ids that are too long.
+// PickIDs finds the ids of picked rows in the order of sweeping, except ids that are too long.
 func (r *Relation) PickIDs(filter *Filter, limit int, found func(id string)) (Step, error) {
 	var p Params
 	where, err := r.picked(&p, filter)
 	return Step{SQL: r.selectIDs(where) + r.inOrder(limit), Args: p, Each: r.eachID(found)}, err
 }
 
-// List is what of picked rows is listed, in the order of sweeping.
+// List says what is listed of picked rows, in the order of sweeping.
 type List struct {
 	Limit int
-	// Characters are shown of every column that a writer can make long, and one more.
+	// Characters, and one more, are shown of each column that a writer can make long.
 	Characters int
 	// Payload is the longest payload that is shown; 0: none is.
 	Payload int
-	// Parks are scopes. A row is told the first that it is in.
+	// Parks are scopes: a Listed row names the first that it is in.
 	Parks []outbox.Scope
 	// Newest: the last in the order of sweeping come first.
 	Newest bool
@@ -253,7 +253,7 @@ func (r *Relation) Listing(filter *Filter, list List, each func(*Listed) error) 
 	return Step{SQL: "SELECT " + strings.Join(columns, ", ") + " FROM " + r.Name() + " AS t WHERE " + where + order, Args: p, Each: read}, err
 }
 
-// newestFirst is the order of sweeping turned around, as far as an index can have it.
+// newestFirst is the reverse order of sweeping, as far as an index can have it.
 func (r *Relation) newestFirst(most int) string {
 	by := slices.Concat(r.Table.Mapping.Order, r.Table.Mapping.ID)
 	return " ORDER BY " + joined(by, ", ", func(column string) string { return Ref(column) + " DESC" }) + limit(most)
@@ -364,21 +364,21 @@ func (r *Relation) readListed(row [][]byte, parks int) (*Listed, error) {
 	return l, err
 }
 
-// Change is a statement that changes rows in a state. Those that are not in it (any more), and those
-// that somebody has locked, are passed over.
+// Change is a statement that changes rows in a state. It passes over rows that are not, or no longer, in it, and rows
+// that somebody has locked.
 type Change struct {
 	relation *Relation
 	sql      string
 }
 
-// Of is the statement for rows with the ids. It gives those that were changed.
+// Of is the statement for rows with the ids. It gives the ids of those that it changed.
 func (c *Change) Of(ids []string, changed func(id string)) (Step, error) {
 	var args Params
 	err := c.relation.bindIDs(&args, len(ids), func(i int) string { return ids[i] })
 	return Step{SQL: c.sql, Args: args, Each: ordinals(ids, changed)}, err
 }
 
-// ordinals reads rows of nothing but places among ids.
+// ordinals reads rows that are only an ordinal, the place among ids.
 func ordinals(ids []string, found func(id string)) func(row [][]byte) error {
 	return func(row [][]byte) error {
 		n, err := Ordinal(row[0], len(ids))
@@ -391,8 +391,8 @@ func ordinals(ids []string, found func(id string)) func(row [][]byte) error {
 
 // Requeue makes rows in a state PENDING as if they had never been tried.
 //
-// With a resend column nothing but that and the count is written: it makes a
-// row PENDING whatever else it is.
+// If there is a resend column, only it and the count are written: it makes a row
+// PENDING whatever else it is.
 func (r *Relation) Requeue(state RowState) (*Change, error) {
 	condition, err := r.inState(state)
 	if err != nil {
@@ -451,22 +451,22 @@ func (r *Relation) Dismiss(status string) (*Change, error) {
 	return r.updateOf(condition, r.update([]assignment{{s.Column, sql.Literal(status)}})), nil
 }
 
-// changeOf completes a statement from its FROM or USING on, and gives the query that it begins with: rows of the list
-// that meet the condition and are not locked.
+// changeOf completes a statement from its FROM or USING on. free is the query for its WITH: rows of the list that meet
+// the condition and are not locked.
 func (r *Relation) changeOf(condition, head string) (free, change string) {
 	return "free AS MATERIALIZED (SELECT u.* FROM " + r.list() + " JOIN " + r.Name() + " AS t ON " + r.sameID() +
 			" WHERE " + Opaque(condition) + " FOR UPDATE OF t SKIP LOCKED)",
 		head + "free AS u WHERE " + r.sameID() + " AND " + Opaque(condition) + " RETURNING u.n"
 }
 
-// updateOf takes rows out of the state of the condition. One that a trigger has kept in it is not changed.
+// updateOf takes rows out of the state of the condition. A row that a trigger keeps in it does not count as changed.
 func (r *Relation) updateOf(condition, head string) *Change {
 	free, change := r.changeOf(condition, head)
 	return &Change{r, "WITH " + free + ", done AS (" + change + ", " + Opaque(condition) + " IS TRUE AS still) SELECT n FROM done WHERE NOT still"}
 }
 
-// Overtaken finds those of the ids of whose rows' key a later row, by the order
-// columns, was SENT. ok is false where rows have no key or the table keeps no SENT rows.
+// Overtaken finds the ids of rows whose key has a later row, by the order columns, that was
+// SENT. ok is false if rows have no key or the table keeps no SENT rows.
 func (r *Relation) Overtaken(ids []string, found func(id string)) (step Step, ok bool, err error) {
 	sent := r.sent()
 	if r.Table.Mapping.Key == nil || sent == "false" {
@@ -491,8 +491,8 @@ func (r *Relation) Overtaken(ids []string, found func(id string)) (step Step, ok
 	}, true, nil
 }
 
-// Records selects what the records of picked rows are made of, in the order of
-// sweeping. Of a table without state it picks whatever their state is.
+// Records selects the columns of picked rows' records, in the order of sweeping.
+// In a table without state it ignores the filter's state.
 func (r *Relation) Records(filter *Filter, columns Selected, limit int) (Step, error) {
 	var p Params
 	condition := r.ofOurs("true")
@@ -508,8 +508,8 @@ func (r *Relation) Records(filter *Filter, columns Selected, limit int) (Step, e
 	return step, err
 }
 
-// RecordOf selects the same of a row that is not in the table: an object with its
-// columns; those that are left out are NULL.
+// RecordOf selects the same of a row that is not in the table but a JSON object of
+// its columns; missing ones are NULL.
 func (r *Relation) RecordOf(object []byte, columns Selected) Step {
 	var p Params
 	row := "json_populate_record(NULL::" + r.Name() + ", " + p.Bind(object, "json") + ")"

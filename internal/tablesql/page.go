@@ -16,7 +16,7 @@ type PageQuery struct {
 	params   Params
 	where    []string // terms; those that are empty say nothing
 	none     bool     // nothing can match
-	// from is a list of ids, and on what joins it with the table; of WantedAmong.
+	// from is WantedAmong's list of ids, and on joins it with the table.
 	from, on string
 	limit    int
 	byTime   bool // see ByTime
@@ -34,7 +34,7 @@ func (r *Relation) PendingIDs(limit int) *PageQuery {
 	return &PageQuery{relation: r, columns: Selected{list: columns}, where: []string{r.ourPending(), short}, limit: limit}
 }
 
-// WantedAmong begins what Among asks of rows with the ids.
+// WantedAmong begins a query for Among, of rows with the ids.
 func (r *Relation) WantedAmong(ids []string) (*PageQuery, error) {
 	params, from, on, err := r.bindList(ids)
 	return &PageQuery{relation: r, params: params, from: from, on: on, where: []string{r.due()}}, err
@@ -49,8 +49,8 @@ func (q *PageQuery) Add(column *Column) {
 	}
 }
 
-// Include wants rows of any of the scopes. A list of topics is hidden from the planner, which
-// would begin with the topics and sort what it finds.
+// Include wants rows of any of the scopes. A list of topics is hidden from the planner: it would
+// begin with the topics and sort what it finds.
 func (q *PageQuery) Include(scopes []outbox.Scope) {
 	condition, all := q.relation.covering(&q.params, scopes)
 	switch {
@@ -64,7 +64,7 @@ func (q *PageQuery) Include(scopes []outbox.Scope) {
 	}
 }
 
-// Exclude wants no row of any of the scopes, nor those with the ids.
+// Exclude wants no row of any of the scopes, nor of the ids.
 func (q *PageQuery) Exclude(scopes []outbox.Scope, ids []string) {
 	condition, all := q.relation.covering(&q.params, scopes)
 	switch {
@@ -93,8 +93,8 @@ func (q *PageQuery) Old(age time.Duration) {
 	q.where = append(q.where, q.relation.older(&q.params, age))
 }
 
-// Missed wants rows that can count as missed: past their grace, which a row does
-// not need that waited for its time, and past the head start.
+// Missed wants rows that can count as missed: past the head start and their grace.
+// A row that waited for its time needs no grace.
 func (q *PageQuery) Missed() {
 	m := &q.relation.Table.Mapping
 	q.Old(m.HeadStart)
@@ -127,7 +127,7 @@ func (q *PageQuery) Step(each func(row [][]byte) error) (step Step, nothing bool
 	return step, q.none
 }
 
-// selecting selects from the rows that are wanted, of those that also meet the terms.
+// selecting selects from the wanted rows that also meet the terms.
 func (q *PageQuery) selecting(columns string, also ...string) string {
 	return "SELECT " + columns + " FROM " + q.relation.Name() + " AS t WHERE " + conjunction(slices.Concat(q.where, also)...)
 }
@@ -149,7 +149,7 @@ func (q *PageQuery) Among(columns Selected, tied *string, each func(row [][]byte
 	if tied != nil {
 		q.Tied("=", *tied)
 	}
-	// OFFSET has each row looked up: the planner would rather scan a small table.
+	// OFFSET makes the planner look each row up: it would rather scan a small table.
 	sql := "SELECT u.n, x.* FROM " + q.from + " CROSS JOIN LATERAL (SELECT " + wanted + ", " + columns.list + " FROM " + q.relation.Name() +
 		" AS t WHERE " + q.on + " AND " + Opaque(conjunction(q.where...)) + " OFFSET 0) AS x ORDER BY u.n"
 	return Step{SQL: sql, Args: q.params, Each: each}
@@ -174,11 +174,10 @@ func (r *Relation) inOrder(most int) string {
 
 func limit(n int) string { return " LIMIT " + strconv.Itoa(n) }
 
-// order lists what rows are swept by: the profile's order columns; among rows that tie there, the
-// column that rises with each INSERT. Where none does: one that was tried before, since a
-// key's rows behind it are not tried before it is through (and its new version lost its place);
-// then the order of insertion within a transaction, cmin and ctid, where they may be
-// read, else the id.
+// order is the table order: the mapping's order columns, then the column that rises with each
+// INSERT. If there is none: rows that were tried before come first, since their key's later rows are
+// not tried before they are through (and their new version lost its place); then the order of
+// insertion within a transaction, cmin and ctid, if they may be read, else the id.
 func (r *Relation) order() []string {
 	m := &r.Table.Mapping
 	var by []string
@@ -216,9 +215,8 @@ func (r *Relation) Rising() string {
 	return ""
 }
 
-// TieColumn is the order column that many rows may share a value of, such as a
-// transaction's time; nil: there is no single one, or its values have no exact
-// text.
+// TieColumn is the order column, of which many rows may share a value, such as a transaction's
+// time; nil: there is not exactly one, or its values have no exact text.
 func (r *Relation) TieColumn() *Column {
 	if len(r.Table.Mapping.Order) != 1 {
 		return nil

@@ -48,8 +48,7 @@ func (p *Params) bind(value []byte, format int16, sqlType string) string {
 }
 
 // bindIDs binds row ids, one array for each id column. An id with another
-// number of parts than there are columns is an error: it was made by another
-// mapping.
+// number of parts is an error: another mapping made it.
 func (r *Relation) bindIDs(p *Params, n int, id func(i int) string) error {
 	columns := r.ids()
 	for i := range n {
@@ -94,7 +93,7 @@ func (r *Relation) idColumns(prefix string) string {
 	return strings.Join(names, ", ")
 }
 
-// list is unnested of the ids, which are $1 and on, and of further arrays behind them.
+// list is unnested for the ids, which are $1 and on, and further arrays behind them.
 func (r *Relation) list(further ...string) string { return unnested(append(r.idTypes(), further...)) }
 
 // idTypes names the id columns, each followed by its type.
@@ -135,7 +134,7 @@ func (r *Relation) created() *Column {
 	return nil
 }
 
-// createdAs is the type by which times of creation are bound: the column's, or of numbers microseconds.
+// createdAs is the type that times of creation are bound as: the column's, or microseconds for numbers.
 func (r *Relation) createdAs(c *Column) (oid uint32, sqlType string) {
 	if r.clock(c.Name).unit != 0 {
 		return oidInt8, "bigint"
@@ -143,8 +142,8 @@ func (r *Relation) createdAs(c *Column) (oid uint32, sqlType string) {
 	return c.OID, c.Type
 }
 
-// RowArrays binds what sameRow takes of rows: when they were created where a column
-// says, and their ids. The smaller array comes first: pgx's buffer is reallocated for the
+// RowArrays binds what sameRow compares: the rows' times of creation, if a column has
+// them, and their ids. The smaller array comes first: pgx's buffer is reallocated for the
 // second one, and what it had for the first is garbage.
 func (r *Relation) RowArrays(n int, row func(i int) *outbox.Row) (p Params, err error) {
 	if c := r.created(); c != nil {
@@ -165,8 +164,8 @@ func (r *Relation) rowList(further ...string) string {
 	return unnested(arrays)
 }
 
-// sameRow joins t and u, a rowList: the row with the id that was created when ours
-// was. An application may have deleted ours and inserted another with its id, and
+// sameRow joins t and u, a rowList: the row must have the id and the time of creation
+// of ours. An application may have deleted ours and inserted another with its id, and
 // after a failover a sequence gives ids out again.
 func (r *Relation) sameRow() string {
 	c := r.created()
@@ -186,8 +185,8 @@ func (r *Relation) bindList(ids []string) (p Params, from, on string, err error)
 	return p, r.list(), r.sameID(), err
 }
 
-// idList is the list of the id columns to select, for readID, and the condition that goes
-// with it; see shortIDs.
+// idList is the id columns to select, for readID, and the condition that goes with them; see
+// shortIDs.
 func (r *Relation) idList() (columns, short string) {
 	selected := func(c *Column) string {
 		expression, _ := r.stored(c)

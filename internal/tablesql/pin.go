@@ -2,10 +2,10 @@ package tablesql
 
 import "strings"
 
-// Pin is the steps that lock the relations, and the tables of their headers, for a transaction
-// that has begun and has no snapshot yet. Where a rewrite that is not MVCC-safe ends between
-// snapshot and read (REPACK (CONCURRENTLY), TRUNCATE, ALTER TABLE), the snapshot sees an empty
-// table. ACCESS SHARE keeps such a rewrite from ending. It takes SELECT on the table, not on columns.
+// Pin is the steps that lock the relations, and the tables of their headers, in a transaction
+// that has no snapshot yet. If a rewrite that is not MVCC-safe (REPACK (CONCURRENTLY), TRUNCATE, ALTER
+// TABLE) ended between snapshot and read, the snapshot would see an empty table. ACCESS SHARE keeps
+// it from ending. It takes SELECT on the table, not on columns.
 // https://www.postgresql.org/docs/current/mvcc-caveats.html
 func (s Settings) Pin(relations ...*Relation) []Step {
 	var names []string

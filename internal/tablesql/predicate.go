@@ -18,9 +18,9 @@ import (
 func (r *Relation) ourPending() string { return r.ofOurs(r.pending()) }
 
 // chosen is the condition that a row is ours: by the mapping's conditions, and of the stream's
-// share of the table; empty: all are. Rows are selected by it; what is found by its id needs it no more. It
-// is hidden from the planner, which would take a modulus for one row in two
-// hundred, and then read and sort a backlog rather than follow an index's order.
+// share; empty: all are. A row that is found by its id was chosen before. The planner does not see
+// the condition: it would take a modulus for one row in two hundred, and read and sort a backlog
+// rather than follow an index's order.
 func (r *Relation) chosen() string {
 	if condition := allOf(r.ours(), r.Table.Filter("t.")); condition != "" {
 		return Opaque(condition)
@@ -37,7 +37,7 @@ func (r *Relation) ofOurs(condition string) string {
 	return "(" + condition + ") AND " + ours
 }
 
-// pending is the same of all rows, ours or not.
+// pending is the condition that a row, ours or not, is yet to be published.
 func (r *Relation) pending() string {
 	terms := r.untouched()
 	if r.Table.Mapping.Status.CountDecides() {
@@ -55,7 +55,7 @@ func (r *Relation) orResend(condition string) string {
 	return condition
 }
 
-// butResend leaves them out; empty: none can be asked for again.
+// butResend excludes rows that are asked for again; empty: none can be.
 func (r *Relation) butResend() string {
 	if resend := r.Table.Mapping.Status.Resend; resend != "" {
 		return Ref(resend) + " IS NOT TRUE"
@@ -63,7 +63,7 @@ func (r *Relation) butResend() string {
 	return ""
 }
 
-// untouched is Pending but for the budget and for what is asked for again.
+// untouched is pending without the terms of the budget and of rows that are asked for again.
 func (r *Relation) untouched() []string {
 	s := &r.Table.Mapping.Status
 	terms := r.unsent()
@@ -73,7 +73,7 @@ func (r *Relation) untouched() []string {
 	return terms
 }
 
-// unsent is untouched but for FailedAt.
+// unsent is untouched without FailedAt's term.
 func (r *Relation) unsent() []string {
 	s := &r.Table.Mapping.Status
 	var terms []string
@@ -105,7 +105,7 @@ func (r *Relation) sendable() string {
 // ourFailed is the condition that a row of ours used up its budget.
 func (r *Relation) ourFailed() string { return r.ofOurs(r.failed()) }
 
-// failed is the same of all rows, ours or not.
+// failed is the condition that a row, ours or not, used up its budget.
 func (r *Relation) failed() string {
 	s := &r.Table.Mapping.Status
 	var terms []string
@@ -169,8 +169,8 @@ func (r *Relation) due() string {
 	return r.orResend(allOf(terms...))
 }
 
-// NextDue are statements that find when the next row becomes due. Infinity is no time
-// that comes. The least of what they find may be earlier than the row is.
+// NextDue are statements that find when the next row becomes due; infinity never comes. The least
+// time that they find may be too early: a row may wait for several.
 func (r *Relation) NextDue(found func(time.Time)) []Step {
 	m := &r.Table.Mapping
 	var steps []Step
@@ -242,14 +242,14 @@ func (r *Relation) older(p *Params, age time.Duration) string {
 	return "(" + r.when(m.CreatedAt, "<=", "now() - "+bound) + " OR " + r.when(m.CreatedAt, ">", "now() + "+bound) + " OR " + Ref(m.CreatedAt) + " IS NULL)"
 }
 
-// attempts is the stored count; a NULL counts as none. Who compares it with a budget need not
-// know that one below zero counts as none, too: see counted.
+// attempts is the stored count; NULL counts as none. So does a count below zero (see counted), but that makes no
+// difference to a comparison with a budget.
 func (r *Relation) attempts() string {
 	return "coalesce(" + Ref(r.Table.Mapping.Status.Attempts) + ", 0)"
 }
 
-// counted is the stored count as attempts are added to it. Who inserts a row may give it any:
-// one far below zero would never use its budget up.
+// counted is the stored count to which attempts are added. A row may be inserted with any count:
+// with one far below zero it would never use its budget up.
 func (r *Relation) counted() string { return "greatest(" + r.attempts() + ", 0)" }
 
 // budget is how many attempts a row has.
@@ -261,7 +261,7 @@ func (r *Relation) budget() string {
 	return fmt.Sprintf("greatest(coalesce(%s, %d), 1)", Ref(s.MaxAttemptsColumn), s.MaxAttempts)
 }
 
-// state is one letter: what a row is in.
+// state is the row's State, a letter.
 func (r *Relation) state() string {
 	taken := ""
 	if s := &r.Table.Mapping.Status; s.Column != "" && s.Processing != "" {
@@ -270,7 +270,7 @@ func (r *Relation) state() string {
 	return "CASE WHEN " + r.pending() + " THEN 'p' WHEN " + r.failed() + " THEN 'f'" + taken + " ELSE 's' END"
 }
 
-// withoutError says that no failure is noted: noError's value.
+// withoutError is the condition that the last error is noError's value.
 func (r *Relation) withoutError() string {
 	column := r.Table.Mapping.Status.LastError
 	if r.Column(column).NotNull {

@@ -8,8 +8,8 @@ import (
 )
 
 // Processing finds up to n rows that another relay has taken, longest first:
-// their ids, and a text that is another one after every change of the row. The
-// partial index on the status serves it.
+// their ids, and a text that every change of the row changes. The partial
+// index on the status serves it.
 func (r *Relation) Processing(n int, found func(id, stamp string)) (Step, error) {
 	stamp, err := r.stamp()
 	if err != nil {
@@ -25,9 +25,9 @@ func (r *Relation) Processing(n int, found func(id, stamp string)) (Step, error)
 	return Step{Each: read, SQL: fmt.Sprintf("%s ORDER BY %s LIMIT %d", r.selectIDs(r.ofOurs(r.processing()), stamp), joined(r.Table.Mapping.ID, ", ", Ref), n)}, nil
 }
 
-// Recover makes rows pending again that another relay took and left, by the ids and the texts of
-// Processing: a row that changed meanwhile, or that somebody has locked, is passed over. It
-// gives a row for each that was written.
+// Recover makes rows pending again that another relay took and left, by the ids and texts of
+// Processing. It passes over rows that changed meanwhile or that somebody has locked, and
+// returns a row for each that it wrote.
 func (r *Relation) Recover(ids, stamps []string) (Step, error) {
 	stamp, err := r.stamp()
 	if err != nil {

@@ -23,9 +23,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Relation is an outbox table as the catalogue has it. It is immutable. After
-// DDL it is out of date; the statements made of it then fail, and it is to be
-// loaded again.
+// Relation is an outbox table as the catalogue has it. It is immutable. When
+// DDL makes it out of date, its statements fail, and it is to be loaded again.
 type Relation struct {
 	Table *outbox.Table
 	OID   uint32
@@ -47,7 +46,7 @@ type Relation struct {
 	side *Relation
 	// above are the OIDs of the tables that this one inherits from or is a partition of, at any distance.
 	above []string
-	// shape is what of its columns decides whether another table holds as much: see columnShape.
+	// shape changes when what its columns can hold does: see columnShape.
 	shape string
 
 	brief bool // see Brief
@@ -75,15 +74,15 @@ type Column struct {
 	// Operators is the schema of the type's own operator =, quoted; empty:
 	// pg_catalog, the only schema in which our statements look names up.
 	Operators string
-	// Identifies says that rows are found by a list of such values: the type has an
-	// equality of its own, and arrays of it are lists.
+	// Identifies says that rows can be found by a list of such values: the type has an
+	// equality of its own, and its arrays are lists.
 	Identifies bool
 	// Readable and Writable: the role has SELECT and UPDATE on it.
 	Readable, Writable bool
 
 	brief  bool // see Brief
 	typmod int  // of the type; -1: none
-	filled bool // a row that says nothing of it has a value there: a default, or an identity
+	filled bool // an INSERT without it gives a value: a default, or an identity
 	rises  bool // each value is greater than the session's last: an identity, a sequence's, or uuidv7()
 }
 
@@ -104,15 +103,15 @@ const (
 	oidUUID        = pgtype.UUIDOID
 )
 
-// columnShape is the shape of a column a of a table c. attinhcount changes where the table gets or loses a parent.
+// columnShape is the shape of a column a of a table c. attinhcount changes when the table gets or loses a parent.
 const columnShape = "concat_ws(':', a.attrelid, c.relpersistence, a.attnum, a.atttypid, a.atttypmod, a.attgenerated, a.attinhcount)"
 
 // nextval begins a stored default that is a sequence's next value (1574), as it is or as an int2 (714) or int4 (480): the
 // functions' numbers are the same on every server, as in pg_proc.dat.
 const nextval = `^\{FUNCEXPR :funcid (1574 |(480|714) [^{]*\{FUNCEXPR :funcid 1574 )`
 
-// n is the table's place in the list. A domain's base type is found by walking
-// down; attcollation is the column's.
+// n is the table's place in the list. The query walks down to a domain's base
+// type; attcollation is the column's.
 const loadSQL = `
 WITH RECURSIVE attribute AS (
     SELECT w.n, c.oid AS relation, c.relkind, c.relpersistence, a.attname, a.attnum, a.attnotnull, a.attgenerated,
@@ -258,7 +257,7 @@ func describeEach(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) (
 		schemas.Add(t.Schema)
 		names.Add(t.Name)
 		r := &Relation{Table: t}
-		// So it is until a column of it is read.
+		// This error stands until a column of the table is read.
 		all[i] = Described{r, r.unfit("does not exist in this database", "create it, or correct its name in the configuration")}
 	}
 	var args Params
@@ -367,8 +366,7 @@ func (r *Relation) Complete() error {
 	return nil
 }
 
-// words are the texts of the mapping that statements hold. One that the database's encoding lacks
-// ends each of them.
+// words are the mapping's texts in statements. If the database's encoding lacks one, each of these fails.
 func words(m *outbox.Mapping) []string {
 	s := &m.Status
 	all := slices.Concat(s.Pending, []string{s.Sent, s.Failed, s.Processing, m.Cluster.Default}, m.Cluster.Known, m.Topic.Literals)
@@ -404,9 +402,8 @@ func wordsOf(e *outbox.Expr) []string {
 	return append(all, e.Map.Otherwise)
 }
 
-// types makes sure that rows are found by their ids again, and that counters are whole
-// numbers: NaN, which a numeric may be, equals no count that was read, so a mark that expects
-// one would be tried for ever.
+// types makes sure that ids find rows again, and that counters are integers: a numeric may be
+// NaN, which equals no count that was read, so a mark that expects one would be tried for ever.
 func (r *Relation) types() error {
 	for _, c := range r.ids() {
 		if c.Identifies || !r.Table.Stateful() {

@@ -25,10 +25,9 @@ func NewRelationCache[T any](tables []*outbox.Table, of func(*Relation) (T, erro
 	return &RelationCache[T]{tables: tables, make: of, made: make(map[*outbox.Table]T)}
 }
 
-// Get gives what is kept of a table. Where that is nothing, the catalogue is
-// read for it, and in the same round trip for all others that are missing: with
-// fifty tables looked up one by one, a start keeps its first rows waiting. The
-// connection must be outside of a transaction.
+// Get gives what is kept of a table. If that is nothing, it reads the catalogue, in one
+// round trip for all tables that are missing: fifty lookups one by one would keep a
+// start's first rows waiting. The connection must be outside of a transaction.
 func (k *RelationCache[T]) Get(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (T, error) {
 	made, ok := k.Known(t)
 	if ok {

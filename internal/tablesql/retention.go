@@ -9,9 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Removal deletes rows whose time has run out. They are found by one statement,
-// which reads the whole table where no index helps, and deleted by their ids, some
-// at a time.
+// Removal deletes rows whose time has run out. One statement finds them, reading the
+// whole table if no index helps; they are deleted by their ids, some at a time.
 type Removal struct {
 	relation *Relation
 	where    string // what is wanted, with params
@@ -30,8 +29,8 @@ func (r *Relation) Expired(age time.Duration) (*Removal, error) {
 }
 
 // ExpiredUnsent is of rows that were created longer ago than the age and are
-// still pending, or failed. Rows with the ids are left, and so are those that are
-// asked for again.
+// still pending, or failed. It leaves rows with the ids and those that are asked for
+// again.
 func (r *Relation) ExpiredUnsent(age time.Duration, ids []string) (*Removal, error) {
 	at := r.Table.Mapping.CreatedAt
 	if at == "" {
@@ -59,9 +58,8 @@ func (m *Removal) Find(n int, found func(id string)) Step {
 	}
 }
 
-// Delete deletes those of the rows found that may still be, and passes over
-// those that somebody has locked. The step, which takes Settings.ByIndex, returns
-// a row for each.
+// Delete deletes the found rows that may still be deleted, except those that somebody
+// has locked. The step, which takes Settings.ByIndex, returns a row for each.
 func (m *Removal) Delete(ids []string, each func(row [][]byte) error) (Step, error) {
 	r := m.relation
 	args, from, on, err := r.bindList(ids)
@@ -80,9 +78,8 @@ func ago(age time.Duration) string {
 	return fmt.Sprintf("now() - %d * interval '1 microsecond'", age.Microseconds())
 }
 
-// expired compares the time of sending, and the time of creation, by which
-// tables are indexed and which lies before it. Of several times of sending the
-// last one counts.
+// expired compares the time of sending and the earlier time of creation, which
+// tables are indexed by. The last of several times of sending counts.
 func (r *Relation) expired(age time.Duration) (string, error) {
 	m := &r.Table.Mapping
 	var times []string
@@ -103,9 +100,9 @@ func (r *Relation) expired(age time.Duration) (string, error) {
 }
 
 // The leaves of a table that are partitions by a range of one column, with an
-// upper bound that lies longer ago than an age. Bounds are printed, and read
-// again, under the same settings. They name no columns, so they are printed for no relation: for
-// the leaf, pg_get_expr would wait for who has it locked.
+// upper bound longer ago than an age. Bounds are printed and read again under the same
+// settings. They name no columns, so they are printed for relation 0: for the leaf,
+// pg_get_expr would wait for locks on it.
 const expiredPartitionsSQL = `
 SELECT n.nspname, c.relname
 FROM pg_catalog.pg_partitioned_table p
@@ -148,8 +145,8 @@ func (r *Relation) ExpiredPartitions(age time.Duration, found *[]Partition) (Ste
 	}}, nil
 }
 
-// Count counts the leaf's rows, and those that are not to be deleted yet: that
-// were not sent, or not longer ago than the age.
+// Count counts the leaf's rows, and as kept those that were not sent, or not longer
+// ago than the age.
 func (p *Partition) Count(age time.Duration, rows, kept *int64) (Step, error) {
 	expired, err := p.relation.expired(age)
 	if err != nil {

@@ -14,10 +14,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// covering is the condition that a row belongs to one of the scopes. A key, a
-// topic and a cluster are compared as package mapping makes them of a row's
-// columns. A scope that no row of this table can belong to adds nothing; all is
-// true when every row belongs to one, and the condition is empty when none can.
+// covering is the condition that a row belongs to one of the scopes. It compares keys,
+// topics and clusters as package mapping makes them. A scope that no row of this table
+// can belong to adds nothing. all: every row belongs to one. An empty condition: none can.
 func (r *Relation) covering(p *Params, scopes []outbox.Scope) (condition string, all bool) {
 	var terms, ids []string
 	var keys []outbox.Scope
@@ -52,10 +51,9 @@ func (r *Relation) covering(p *Params, scopes []outbox.Scope) (condition string,
 	return "(" + strings.Join(terms, " OR ") + ")", false
 }
 
-// amongIDs is the condition that a row is one of those with these ids, without
-// ids that no row of this table can have; empty: none is left. IN with a
-// subquery that depends on nothing is a hashed lookup per row where it stands
-// behind NOT or in an OR, and leaves the order of an index scan as it is.
+// amongIDs is the condition that a row has one of the ids, without those that no row of
+// this table can have; empty: none is left. IN with a subquery that depends on nothing,
+// behind NOT or in an OR, is a hashed lookup per row and keeps an index scan's order.
 func (r *Relation) amongIDs(p *Params, ids []string) string {
 	columns := r.ids()
 	arrays := make([]Array, len(columns))
@@ -119,10 +117,9 @@ func (r *Relation) withKeys(p *Params, scopes []outbox.Scope) string {
 	return "(" + expression + " IS NOT NULL AND " + list + ")"
 }
 
-// key is the record key as an expression of the key column, of its own type
-// where equality there is equality of the record keys, so that an index on the
-// column serves. encode turns a record key back into that type's text; false:
-// no row can have it.
+// key is the record key as an expression: the key column in its own type, so that an index
+// serves, if equal values there are equal record keys. encode turns a record key back into
+// that type's text; false: no row can have it.
 func (r *Relation) key() (expression, sqlType string, encode func(string) (string, bool)) {
 	m := r.Table.Mapping.Key
 	c := r.Column(m.Column)
@@ -147,7 +144,7 @@ func (r *Relation) key() (expression, sqlType string, encode func(string) (strin
 	return c.printed(), "text", func(key string) (string, bool) { return key, validText(key) }
 }
 
-// keyText is the text of a key that is more than a column.
+// keyText is the text of a key that is not a plain column.
 func (r *Relation) keyText() string {
 	m := r.Table.Mapping.Key
 	if m.Parts == nil {
@@ -231,8 +228,8 @@ func (c *Column) printed() string {
 	return formatted(Ref(c.Name), `COLLATE "C" `)
 }
 
-// formatted has format print a value, which calls the output function of its type, as the
-// WAL does, and no cast. NULL stays NULL.
+// formatted prints a value by format, which calls its type's output function, as the WAL
+// does, and no cast. NULL stays NULL.
 func formatted(value, collate string) string {
 	// IS NOT NULL is false of a composite value that has a NULL in it.
 	return "CASE WHEN " + value + " IS DISTINCT FROM NULL THEN format('%s', " + value + ") " + collate + "END"

@@ -16,18 +16,16 @@ import (
 type Settings struct {
 	LockTimeout      time.Duration // 0: wait as long as the statement may
 	StatementTimeout time.Duration
-	// IdleTimeout is after how long without a statement the server ends the
-	// session, in a transaction that stays open between statements; 0: the
-	// server's own setting.
+	// IdleTimeout is how long a transaction may wait for its next statement before the
+	// server ends the session; 0: the server's own setting.
 	IdleTimeout time.Duration
-	// ByIndex: the statement finds rows by a list of ids. The planner is kept
-	// from scanning the table for them, which it is tempted to do while the
-	// statistics say that a table which fills quickly is small; and the plan
-	// may be kept.
+	// ByIndex: the statement finds rows by a list of ids. The planner may not scan the
+	// table for them, as it would while its statistics say that a table which fills
+	// quickly is small. The plan may be kept.
 	ByIndex bool
-	// Guard, where delivery is exactly once, has the statement fail by ErrNotLeading
-	// where the leader's session is not. What is read is not given then; what is written
-	// takes a transaction that is committed later.
+	// Guard, if delivery is exactly once, fails the statement with ErrNotLeading on a server
+	// without the leader's session. Then nothing that was read is given. A statement that
+	// writes needs a transaction that is committed later.
 	Guard *Guard
 }
 
@@ -47,7 +45,7 @@ func (s Settings) Step(each func(row [][]byte) error, expressions ...string) Ste
 	set := [][2]string{
 		{"lock_timeout", millis(s.LockTimeout)},
 		{"statement_timeout", millis(s.StatementTimeout)},
-		// Costs of plans that are avoided at all price would start the compiler.
+		// The cost of a disabled plan would start the compiler.
 		{"jit", "off"},
 		// A cursor of ours is read to its end.
 		{"cursor_tuple_fraction", "1"},
@@ -74,28 +72,27 @@ func (s Settings) Step(each func(row [][]byte) error, expressions ...string) Ste
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// Guard keeps the statements of a stream that delivers exactly once to the server on
-// which its leader's session lives. After a failover, or a crash with synchronous_commit
-// off, the database may have lost marks: what was published, marked and forgotten is pending
-// there, and other connections may reach it before the process sees that its leader's has
-// ended.
+// Guard holds the statements of a stream that delivers exactly once to the server of its
+// leader's session. After a failover, or a crash with synchronous_commit off, the database may
+// have lost marks: rows that were published, marked and forgotten are pending there. Other
+// connections may reach it before the process sees that the leader's session has ended.
 //
-// The leader's session holds a lock of a key of its own (replication.Conn.Guard), and
-// each transaction asks first whether somebody does. That takes the server a few
-// microseconds, whatever else is locked, and poolers do not matter.
+// The leader's session holds a lock with a key of its own (replication.Conn.Guard), and
+// each transaction first asks whether it is held. That takes the server a few
+// microseconds, whatever else is locked, and works through poolers.
 //
 // The zero value holds to no server: every statement fails.
 type Guard struct{ key atomic.Int64 }
 
-// Hold has statements pass where this key is locked; 0: nowhere.
+// Hold lets statements pass where this key is locked; 0: nowhere.
 func (g *Guard) Hold(key int64) { g.key.Store(key) }
 
-// ErrNotLeading says that nobody holds the leader's lock where a statement was run. It
-// passes: the leader's connection has ended, or will in a moment.
+// ErrNotLeading says that nobody holds the leader's lock on the server of a statement. It
+// is passing: the leader's connection has ended, or will in a moment.
 var ErrNotLeading = errors.New("the server does not have the leader's session: it may be another one since a failover")
 
-// ask completes a Settings' Step, and gives the expression to select last: whether nobody has the lock, which is
-// bound as the first value. Who gets it has it until the end of the transaction, and in vain.
+// ask completes a Settings' Step, and gives the expression to select last: whether nobody has the lock, whose key is
+// bound as the first value. A transaction that gets the lock fails, and holds it to its end.
 func (g *Guard) ask(s *Step) string {
 	key := g.key.Load()
 	for key == 0 {

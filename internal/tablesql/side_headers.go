@@ -12,8 +12,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// headersAtOnce is how many bytes of headers one statement brings, and those of one row more:
-// a thousand rows may have max_row_bytes each.
+// headersAtOnce bounds the bytes of headers that one statement reads, the last row's apart: a
+// thousand rows may have max_row_bytes each.
 const headersAtOnce = 8 << 20
 
 // SideHeaders are the headers of rows in the mapping's side table.
@@ -45,8 +45,8 @@ func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, 
 	if h.Order != "" {
 		order = "ORDER BY " + Ref(h.Order)
 	}
-	// LIMIT has each row's headers looked up by its id: a page's few thousand ids
-	// would have the planner read the whole side table, page after page.
+	// LIMIT makes the planner look each row's headers up by its id: for a page's few
+	// thousand ids it would read the whole side table, page after page.
 	each := "SELECT u.n, x.* FROM " + r.list() + " CROSS JOIN LATERAL (SELECT row_number() OVER (" + order + ") AS i, " + Ref(h.HeaderName) + " AS name, " + Ref(h.HeaderValue) + " AS value, " +
 		fits + " AS fits, " + bytes + " AS bytes FROM " + sql.Identifier(h.Schema, h.Name) + " AS t WHERE " + Ref(h.Parent) + r.Column(r.Table.Mapping.ID[0]).equals() + "u.c0 " +
 		order + " LIMIT " + strconv.Itoa(mapping.MaxHeaders+1) + ") AS x"
@@ -57,7 +57,7 @@ func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, 
 	}
 	judged := "SELECT *, count(*) OVER own > " + strconv.Itoa(mapping.MaxHeaders) + " AS many, " + long + " AS long, sum(bytes + " + strconv.Itoa(outbox.HeaderOverhead) + ") OVER own AS own FROM (" +
 		each + ") AS e WINDOW own AS (PARTITION BY n)"
-	// Of a row that is refused, or has to wait, one header tells, and no value is read.
+	// A row that is refused, or has to wait, has one header in the result, without its value.
 	placed := "SELECT *, many OR long AS refused, sum(CASE WHEN many OR long THEN 0 ELSE bytes + " + strconv.Itoa(outbox.HeaderOverhead) + " END) OVER (ORDER BY n) - CASE WHEN many OR long THEN 0 ELSE own END > " +
 		strconv.Itoa(headersAtOnce) + " AS late FROM (" + judged + ") AS j"
 	value := "value"
@@ -69,8 +69,8 @@ func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, 
 	return b, Step{SQL: text, Args: args, Each: b.read}, nil
 }
 
-// headerSize is the condition that a header is no longer than a row may be, and its bytes; of one that
-// does not fit they are 0.
+// headerSize is the condition that a header is no longer than a row may be, and its bytes: 0 for one that
+// does not fit.
 func (r *Relation) headerSize() (fits, bytes string) {
 	h, most := &r.Table.Mapping.HeadersTable, r.Table.Mapping.MaxRowBytes
 	conditions, sizes := []string{"true"}, []string{"0"}

@@ -8,10 +8,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// This file selects text as the database stores it. A result in which the server
-// finds a character that it cannot turn into UTF-8 is an error as a whole, so that
-// one such row would keep a page from being read; package charset turns each
-// value by itself.
+// This file selects text as the database stores it. If the server cannot turn one
+// character of a result into UTF-8, the whole result is an error: one such row would
+// keep a page from being read. Package charset converts each value by itself.
 
 // stored is a column to select, and whether it comes as StoredText reads it.
 func (r *Relation) stored(c *Column) (expression string, stored bool) {
@@ -22,8 +21,7 @@ func (r *Relation) stored(c *Column) (expression string, stored bool) {
 	return r.asText(c.printed()), true
 }
 
-// asText has a text sent in the database's own encoding, as hexadecimal digits; for
-// readText, where people are to read it.
+// asText selects a text, in the database's own encoding as hexadecimal digits, for StoredText or readText.
 func (r *Relation) asText(text string) string {
 	if r.Charset == nil {
 		return text

@@ -16,8 +16,8 @@ import (
 // PostgreSQL's times reach from 4714 BC to the year 294276, and to infinity both
 // ways. Microseconds since 1970 do not hold the last 30 years of that, and now()
 // minus a time, an interval, holds neither infinity (before PostgreSQL 17) nor all
-// that is far away. What a row says must not make a statement fail that is about
-// others, too: so here is how statements get numbers out of times.
+// that is far away. One row's time must not fail a statement about other rows, too: so
+// here is how statements get numbers out of times.
 //
 // A column's time may also be local, or a number since 1970. How it is compared, written and printed is decided here
 // alone. Package mapping reads the same of it.
@@ -42,8 +42,8 @@ func (r *Relation) clock(column string) clock {
 	return clock{}
 }
 
-// zoneKnown asks whether the server knows the mapping's zone. Otherwise no mark that writes a time would
-// succeed, after its row was published.
+// zoneKnown asks whether the server knows the mapping's zone. If not, rows would be published and every mark
+// that writes a time would fail.
 func (r *Relation) zoneKnown(ctx context.Context, conn *pgx.Conn) (unknown, err error) {
 	name := r.Table.Mapping.Zone.String()
 	err = Run(ctx, conn, Step{SQL: "SELECT now() AT TIME ZONE " + sql.Literal(name)})
@@ -90,8 +90,8 @@ func (k clock) of(moment string) string {
 // overlap is for how long a zone's clocks may show the same times twice.
 const overlap = "interval '2 hours'"
 
-// when compares a value with a moment, so that an index on the column serves.
-// Of a local time the first term does; since clocks are put back and forth, the second one decides.
+// when compares a value with a moment, so that an index on the column serves. For a
+// local time the first term serves the index; since clocks are changed, the second one decides.
 func (k clock) when(at, operator, moment string) string {
 	switch {
 	case k.whole: // a bigint, since an index on integers serves no numeric
@@ -128,8 +128,8 @@ func (r *Relation) set(column, moment string) assignment {
 	return assignment{column, r.clock(column).of(moment)}
 }
 
-// micros is a value in microseconds since 1970, plus a few, as a bigint. What is
-// beyond it is the last or the first that it holds.
+// micros is a value in microseconds since 1970, plus a few, as a bigint: one out of
+// its range is its greatest or least.
 func (k clock) micros(at string, add int) string {
 	return fmt.Sprintf("least(greatest(%s + %d, %d), %d)::bigint", k.epoch(at), add, int64(math.MinInt64+1), int64(math.MaxInt64))
 }
@@ -138,7 +138,7 @@ func (k clock) micros(at string, add int) string {
 const longestAge = int64(math.MaxInt64 / time.Microsecond)
 
 // age is how long ago a time was, in microseconds by the database's clock, as a
-// bigint: less than nothing if it is yet to come, and at most 292 years.
+// bigint: negative for a time in the future, and at most 292 years.
 func (k clock) age(at string) string {
 	return fmt.Sprintf("least(greatest(extract(epoch FROM clock_timestamp()) * 1000000 - %s, -%[2]d), %[2]d)::bigint", k.epoch(at), longestAge)
 }

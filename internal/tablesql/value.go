@@ -22,7 +22,7 @@ func (r *Relation) named(e *outbox.Expr) string {
 	return mapped(word, e.Map, sql.Literal) + ` COLLATE "C"`
 }
 
-// mapped is what a map has for a text, each of its texts as the function writes it.
+// mapped is what a map gives for a text; the function writes each of its texts.
 func mapped(word string, m *outbox.ValueMap, write func(text string) string) string {
 	var b strings.Builder
 	when := func(condition, text string) { b.WriteString(" WHEN " + condition + " THEN " + write(text)) }

@@ -11,8 +11,8 @@ import (
 )
 
 // This file tells, without writing, whether a table takes what we write. The server plans each
-// statement, which shows types, lengths, generated columns and privileges. What is decided
-// for each row (NOT NULL, CHECK, domains, foreign keys) is evaluated by a query.
+// statement, which shows types, lengths, generated columns and privileges. A query evaluates
+// what is decided for each row (NOT NULL, CHECK, domains, foreign keys).
 
 // Write is a statement that changes rows of a table.
 type Write struct {
@@ -83,7 +83,7 @@ func (r *Relation) Writes() ([]Write, error) {
 	return all, nil
 }
 
-// attemptWrites are what one statement does: it charges an attempt, or the last one.
+// attemptWrites are the two writes of one statement: it charges an attempt, or the last one.
 func (r *Relation) attemptWrites(statement string) []Write {
 	s := &r.Table.Mapping.Status
 	reason := assignment{s.LastError, sql.Literal(r.Reason(strings.Repeat("x", 10_000)))}
@@ -105,7 +105,7 @@ func (r *Relation) askedFor() (all []Write) {
 		change, err := of()
 		condition, unkept := r.inState(state)
 		if err != nil || unkept != nil {
-			return // it is refused before any statement
+			return // the command refuses before any statement
 		}
 		if step, err := change.Of(nil, nil); err == nil {
 			all = append(all, Write{Name: name, Asked: true, Discards: discards, Explain: step, state: condition, set: set})
@@ -159,16 +159,16 @@ SELECT jsonb_build_object(
               AND has_schema_privilege((SELECT f.relnamespace FROM pg_catalog.pg_class f WHERE f.oid = k.confrelid), 'USAGE'))))
 FROM pg_catalog.pg_class WHERE oid = $1::oid`
 
-// Broken is a rule that rows do not keep once they are written.
+// Broken is a rule that rows break once they are written.
 type Broken struct {
 	Rule
-	// Column is one that takes no NULL, or not so many characters; empty: it is a constraint.
+	// Column takes no NULL, or not so many characters; empty: the rule is a constraint.
 	Column string
-	// Rows of the table would break it, of Seen. Of none, one that has nothing but what we write would.
+	// Rows, of the Seen rows of the table, would break it. If none was seen, a row with nothing but what we write would.
 	Rows, Seen int
 }
 
-// Surely says that every row breaks it, as far as there are any.
+// Surely says that every row that was seen breaks it, or, if none was, every row will.
 func (b *Broken) Surely(w *Write) bool {
 	if b.Seen > 0 {
 		return b.Rows == b.Seen
@@ -176,8 +176,8 @@ func (b *Broken) Surely(w *Write) bool {
 	return b.Column != "" || allTrue(b.Columns, w.sets)
 }
 
-// Evaluate tells which rules the rows that a write is for, at most a hundred, would break, and one
-// that has nothing but NULL elsewhere.
+// Evaluate tells which rules would be broken by rows that the write is for, at most a hundred, and by one that is NULL
+// wherever we do not write.
 func (w *Write) Evaluate(rules *Rules, broken func(Broken)) Step {
 	var judged []Broken
 	var terms []string
@@ -248,7 +248,7 @@ func (w *Write) Casts(rules *Rules) map[string]Step {
 	return all
 }
 
-// rows are some that the write is for, of the first thousand of the table, and one that is NULL throughout.
+// rows are some that the write is for, among the table's first thousand, and one that is all NULL.
 func (w *Write) rows() string {
 	var columns []string
 	for i := range w.from.Columns {
@@ -262,7 +262,7 @@ func (w *Write) rows() string {
 		" UNION ALL SELECT true, " + list + " FROM (SELECT) AS one LEFT JOIN " + w.from.Name() + " AS t ON false) AS t"
 }
 
-// isPending is the word of a row that nobody has tried.
+// isPending sets the status of a row that nobody has tried.
 func (r *Relation) isPending() []assignment {
 	s := &r.Table.Mapping.Status
 	if s.Column == "" || len(s.Pending) == 0 {
@@ -290,7 +290,7 @@ func (w *Write) columns(set []assignment, types map[string]string) string {
 	return strings.Join(list, ", ")
 }
 
-// unbounded is the type as it is written, but for a length: a cast cuts what is longer, and hides it.
+// unbounded is the type as it is written, without a length: a cast to it would cut what is longer, and hide that.
 func unbounded(written string, c *Column) string {
 	if c.MaxChars > 0 {
 		return c.Type
