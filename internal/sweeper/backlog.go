@@ -23,9 +23,9 @@ const (
 
 // Failed returns a FAILED row of every key that has one, of the tables where
 // such a row keeps its key waiting (on_failed: block). Rows without a key hold
-// nobody and are left out. The rows have id, scope and times only. A table that
-// refuses, or has too many, is a *TableError, one of those that are joined; with them
-// the rows of the others are returned.
+// nobody and are left out. The rows have id, scope and times only. Each table that
+// refuses, or has too many, adds a *TableError to the joined error; the rows of the
+// others are returned with it.
 func (s *Sweeper) Failed(ctx context.Context) ([]*outbox.Row, error) {
 	var rows []*outbox.Row
 	var refused []error
@@ -68,7 +68,7 @@ func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, a
 			Hint: "requeue or discard them, or set on_failed: skip",
 		}}
 	}
-	// One whose key cannot be read has none, and holds nobody.
+	// A row whose key cannot be read has none, and holds nobody.
 	return slices.DeleteFunc(r.rows, func(row *outbox.Row) bool { return row.Key == nil }), nil
 }
 
@@ -105,7 +105,7 @@ func (s *Sweeper) count(ctx context.Context, t *outbox.Table, timeout time.Durat
 }
 
 // PendingIn counts the pending rows of the relation that a table was before it
-// was swapped out, and says its name now. Empty: it was dropped.
+// was swapped out, and returns the relation's name now. Empty: it was dropped.
 func (s *Sweeper) PendingIn(ctx context.Context, t *outbox.Table, relation uint32) (name string, rows int64, err error) {
 	old := *t
 	const named = `SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1`

@@ -58,8 +58,8 @@ WITH RECURSIVE enum AS (
 )
 SELECT oid FROM enum`
 
-// The partitions are read from the catalogue: pg_partition_tree opens them, so it
-// waits for who has one locked.
+// The partitions are read from the catalogue: pg_partition_tree would open them,
+// and so wait for locks on them.
 const leavesByNameSQL = `
 WITH RECURSIVE tree AS (
     SELECT root.oid FROM pg_catalog.pg_class root JOIN pg_catalog.pg_namespace n ON n.oid = root.relnamespace

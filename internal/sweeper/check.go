@@ -11,8 +11,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// Check looks at rows, all in one snapshot, and answers for each, in their
-// order. Where one cannot be printed, or they are longer together than PageBytes, those behind it are to be asked again. A *TableError says which table refuses; other errors pass.
+// Check looks at rows, all in one snapshot, and answers for each, in their order. If one cannot be
+// printed, or they have more than PageBytes together, the rows behind are to be asked again. A
+// *TableError says which table refuses; other errors are passing.
 func (s *Sweeper) Check(ctx context.Context, rows []*outbox.Row) ([]outbox.Checked, error) {
 	return tablesql.Around(rows, func(rows []*outbox.Row, bare bool) (answers []outbox.Checked, err error) {
 		err = s.fresh(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
@@ -80,7 +81,7 @@ func (s *Sweeper) Now(ctx context.Context, row *outbox.Row) (*outbox.Row, error)
 	return now, err
 }
 
-// look finds out which table refuses by asking for each alone.
+// look finds out which table refuses, by asking each alone.
 func (s *Sweeper) look(ctx context.Context, conn *pgx.Conn, looks []*tablesql.Look) (outbox.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()

@@ -14,27 +14,26 @@ const (
 	// the tables that have one share.
 	maxIDOrder      = 100_000
 	maxIDOrderBytes = 16 << 20
-	// slowFetch is after how long the first rows of a page are late: an index
-	// that serves the sweep gives them at once, whatever the table's size.
+	// The first rows of a page are late after slowFetch: an index that serves the
+	// sweep gives them at once, whatever the table's size.
 	slowFetch = 50 * time.Millisecond
-	// idOrderLasts is how long an order is gone by before it is read again.
+	// idOrderLasts is how long an order is used before it is read again.
 	idOrderLasts = time.Minute
 )
 
 // idOrder is the order of pending rows that are costly to find in order, page
-// after page: of those that share one value of the order column, as the rows of
-// one transaction share its time, a page takes a sort of them all; and where no
-// index serves the sweep, each page passes over every row that was sent. So the
-// order is read once and kept. The rows are not: each page reads them from its
-// own snapshot.
+// after page. Rows that share one value of the order column, as those of one
+// transaction share its time, must all be sorted for each page; and if no index
+// serves the sweep, each page passes over every row that was sent. So the order is
+// read once and kept. The rows are not: each page reads them from its own snapshot.
 //
 // With one value, pages keep the order that they would have without it. A row
 // that appears later with the same value was committed after those on the ID order, and
-// comes when the ID order is through; rows with a greater value come after that;
-// rows with a lesser one are looked for with every page. Where just that is
-// costly, the next pending rows are on the ID order, whatever their value. Rows
-// that are not in it come later. That keeps a key's order as long as writers of one key
-// wait for each other: then an earlier commit was visible when the list was read.
+// comes when that is through; rows with a greater value come after it; each page
+// looks for rows with a lesser one. If that is costly, the ID order has the next
+// pending rows whatever their value. Rows that are not in it come later. That keeps
+// a key's order as long as writers of one key wait for each other: then an earlier
+// commit was visible when the list was read.
 type idOrder struct {
 	all   bool      // pending rows of any value
 	value string    // of the order column
@@ -85,8 +84,8 @@ func (s *sweep) byIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart) 
 		}
 	}
 	if s.left() > 0 {
-		// Its end was reached. What comes behind it, and what is new among it,
-		// only the plain selection tells.
+		// Its end was reached. Only the plain selection tells what comes behind
+		// it, and what is new in between.
 		s.page.Rows, s.bytes, s.page.More = s.page.Rows[:rows], bytes, more
 		return false, nil
 	}
@@ -141,9 +140,8 @@ func (s *sweep) onIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart, 
 	return nil
 }
 
-// readIDOrder reads the order of the rows of all keys that are wanted: of a key's
-// rows all that are pending, due or not and in flight or not, so that none can
-// be overtaken.
+// readIDOrder reads the ids of all pending rows of the wanted keys, due or not, in
+// flight or not, so that none can be overtaken.
 func (s *sweep) readIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder) error {
 	q := p.relation.PendingIDs(s.room())
 	q.Include(part.Include)

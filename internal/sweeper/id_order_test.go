@@ -21,8 +21,8 @@ const (
 )
 
 // While rows of one transaction are swept page by page, marked, tried, parked
-// and given back, each page has of every key what a sort of everything has
-// first; where everything is on the ID order, what was committed first.
+// and given back, each page has every key's first rows in table order or, where
+// everything is on the ID order, in the order of commits.
 func TestAnIDOrderKeepsTheOrderOfKeys(t *testing.T) {
 	for seed := range uint64(4) {
 		for _, slow := range []time.Duration{never, always} {
@@ -119,9 +119,8 @@ func (b *bench) meanwhile(rng *rand.Rand, flight map[string]*outbox.Row, parked 
 	}
 }
 
-// samePerKey holds a page against all rows in table order: a row is passed by
-// none of its key or, unless it is strict, by none that was committed later;
-// ids tell.
+// samePerKey compares a page with all rows in table order: a row comes after the
+// earlier rows of its key or, unless it is strict, those of an earlier commit, as ids tell.
 func samePerKey(t *testing.T, step int, page, all []*outbox.Row, strict bool) {
 	t.Helper()
 	byKey := make(map[string][]*outbox.Row)

@@ -21,12 +21,12 @@ type reader struct {
 	// most bytes of rows are read, and the rest passed over; 0: any number.
 	most int
 	full bool // some were passed over
-	// Rows that were written by transactions before the horizon are aged; ids are
-	// widened by the snapshot. 0: it is not asked for, or the table does not show who wrote them.
+	// Rows written by transactions before the horizon are aged; the snapshot widens
+	// their ids. 0: nobody asks, or the table does not show who wrote them.
 	horizon  uint64
 	snapshot *outbox.Snapshot
-	// value is the column selected behind the row's own, of the last row, and run
-	// how many rows up to it share it. NULLs share nothing.
+	// value is the last row's value of the column behind its own, and run is how
+	// many rows up to it share the value. NULLs share nothing.
 	value []byte
 	run   int
 }
@@ -35,7 +35,7 @@ func newReader(p *plan, light bool, arena *mapping.Arena) *reader {
 	return &reader{plan: p, light: light, arena: arena, values: make([]mapping.Value, len(p.columns))}
 }
 
-// selected is what the reader takes, in its order.
+// selected is the columns that the reader takes, in its order.
 func (r *reader) selected() tablesql.Selected {
 	columns := make([]tablesql.RowColumn, 0, len(r.plan.columns))
 	for i, c := range r.plan.columns {

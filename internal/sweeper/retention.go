@@ -13,12 +13,12 @@ import (
 )
 
 // Retain deletes the rows of a table whose retention has run out, a page at a
-// time, passing over rows that somebody has locked: those that were sent, and
-// where the mapping has a period for them also those that were not. Of these,
-// rows in flight are left: inFlight are their ids, taken before the call. (A row
-// that comes into flight during it may be deleted; it is delivered all the same,
-// and its mark finds it gone.) It returns how many, and how long it took to find
-// them: each time the whole table is read where no index helps.
+// time, except rows that somebody has locked: those that were sent and, if the
+// mapping has a period for them, those that were not. Of the latter it leaves rows in
+// flight: inFlight are their ids, taken before the call. (A row that comes into
+// flight during the call may be deleted; it is delivered all the same, and its mark
+// finds it gone.) It returns how many it deleted, and how long it took to find them:
+// if no index helps, it reads the whole table each time.
 func (s *Sweeper) Retain(ctx context.Context, t *outbox.Table, inFlight []string) (int, time.Duration, error) {
 	return s.retain(ctx, t, t.Mapping.RetentionUnsent, inFlight)
 }
@@ -89,8 +89,8 @@ func (r *retention) run(ctx context.Context, conn *pgx.Conn, unsent time.Duratio
 	return r.remove(ctx, conn, expired)
 }
 
-// foundPages is for how many pages rows are found at once, which may take as long
-// as reading the table: some megabytes of ids.
+// foundPages is how many pages of ids, some megabytes, one search finds: it may have
+// to read the whole table.
 const foundPages = 100
 
 // remove finds and deletes until nothing is left that can be deleted now.
@@ -129,8 +129,8 @@ func (r *retention) remove(ctx context.Context, conn *pgx.Conn, removal *tablesq
 	}
 }
 
-// dropPartitions drops the partitions for all of whose rows retention has run
-// out. It tries without waiting long for the locks, since writers wait behind it.
+// dropPartitions drops each partition once retention has run out for all its rows.
+// It does not wait long for the locks, since writers wait behind it.
 func (r *retention) dropPartitions(ctx context.Context, conn *pgx.Conn, p *plan) error {
 	var found []tablesql.Partition
 	age := r.table.Mapping.Retention
@@ -151,8 +151,8 @@ func (r *retention) dropPartitions(ctx context.Context, conn *pgx.Conn, p *plan)
 	return nil
 }
 
-// dropPartition looks before it locks: a partition that must stay is
-// not locked each time, and again when nobody can write to it any more.
+// dropPartition looks before it locks, so that a partition that must stay is not
+// locked each time, and again when nobody can write to it any more.
 func (s *Sweeper) dropPartition(ctx context.Context, conn *pgx.Conn, leaf *tablesql.Partition, age time.Duration) (int, error) {
 	var rows, kept int64
 	count, err := leaf.Count(age, &rows, &kept)
@@ -184,6 +184,6 @@ func (s *Sweeper) dropPartition(ctx context.Context, conn *pgx.Conn, leaf *table
 	return 0, err
 }
 
-// dropLockTimeout is how long writers of a table may have to wait for the drop of
-// a partition that is itself waiting.
+// dropLockTimeout is how long a drop waits for its locks while a table's writers wait
+// behind it.
 const dropLockTimeout = 200 * time.Millisecond

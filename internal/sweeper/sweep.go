@@ -23,7 +23,7 @@ const (
 
 // Sweep reads one page: every part in table order, all parts from one snapshot,
 // which is taken after the request was made. A *TableError says which table
-// refuses; other errors pass.
+// refuses; other errors are passing.
 func (s *Sweeper) Sweep(ctx context.Context, req outbox.SweepRequest) (outbox.Page, error) {
 	var page outbox.Page
 	err := s.again(func() (err error) {
@@ -36,9 +36,9 @@ func (s *Sweeper) Sweep(ctx context.Context, req outbox.SweepRequest) (outbox.Pa
 	return page, nil
 }
 
-// sweepAround reads a page that ends before the first row which the server cannot
-// print (JSON of a few kilobytes can have numbers of a gigabyte), or else has
-// nothing but that row, without its long values.
+// sweepAround reads a page that ends before the first row that the server cannot
+// print (JSON of a few kilobytes can have numbers of a gigabyte), or has only that
+// row, without its long values.
 func (s *Sweeper) sweepAround(ctx context.Context, req outbox.SweepRequest) (outbox.Page, error) {
 	page, err := s.page(ctx, req, false)
 	for bare := false; tablesql.Unprintable(err) && !bare; {
@@ -139,7 +139,7 @@ func (s *sweep) begin(ctx context.Context, plans []*plan) error {
 	return nil
 }
 
-// whole reads one table's rows with their headers of other tables.
+// whole reads one table's rows, with their headers from a side table.
 func (s *sweep) whole(ctx context.Context, p *plan, part *outbox.SweepPart) error {
 	from := len(s.page.Rows)
 	if err := s.part(ctx, p, part); err != nil {
@@ -173,8 +173,8 @@ func (s *sweep) whole(ctx context.Context, p *plan, part *outbox.SweepPart) erro
 	return nil
 }
 
-// headStart leaves young rows to the application's own relay, but for a
-// hand-back's page, which must have every row: who asked for it waits.
+// headStart leaves young rows to the application's own relay. A hand-back's page
+// must have every row, so there the caller waits.
 func (s *sweep) headStart(q *tablesql.PageQuery, t *outbox.Table) {
 	if !s.request.ForHandback {
 		q.Old(t.Mapping.HeadStart)
@@ -244,8 +244,8 @@ func (s *sweep) reader(p *plan, part *outbox.SweepPart) *reader {
 	return r
 }
 
-// idOrderPays is how many rows of one order value a page must end with for an
-// ID order to be cheaper than a sort of them for each page.
+// idOrderPays: if a page ends with so many rows of one order value, an ID order is
+// cheaper than sorting them for each page.
 const idOrderPays = 100
 
 // left is how many rows the page has room for.
@@ -309,7 +309,7 @@ func (s *sweep) maxBytes() int {
 	return s.cfg.PageBytes
 }
 
-// writeWAL writes WAL, so that the WAL gets behind a position just read.
+// writeWAL writes WAL, so that the WAL goes beyond a position just read.
 func (s *Sweeper) writeWAL(ctx context.Context, conn *pgx.Conn) error {
 	if err := s.send(ctx, conn, tablesql.Step{SQL: sql.Heartbeat}); err != nil {
 		return fmt.Errorf("writing WAL behind what was read: %w", err)

@@ -1,12 +1,12 @@
 // Package sweeper reads the user's own tables: pages of pending rows in table
 // order, rows that the stream may have missed, the state of rows that may be
-// settled already; and it deletes what its retention has run out for. The rows
-// it returns are equal to what the WAL would have given.
+// settled already; and it deletes rows whose retention has run out. The rows it
+// returns equal what the WAL would have given.
 //
 // It publishes nothing, marks nothing, parks nothing and keeps no position: each
-// call reads from a fresh snapshot and selects by state. All that it keeps is the
-// order of rows that it would be costly to ask for again. The pipeline's driver
-// and the operator's commands call it.
+// call reads from a fresh snapshot and selects by state. Between calls it keeps
+// only what would be costly to ask again, such as an order of ids, and since when
+// another relay has had rows.
 package sweeper
 
 import (
@@ -35,8 +35,8 @@ type Config struct {
 	Pool *pgxpool.Pool
 	// Tables are the stream's.
 	Tables []*outbox.Table
-	// PageBytes cuts a page, in bytes as outbox.Row.Size counts them, where the
-	// request does not say MaxBytes. A page has one row at least. Default 16 MiB.
+	// PageBytes cuts a page, in bytes as outbox.Row.Size counts them, if the
+	// request has no MaxBytes. A page has at least one row. Default 16 MiB.
 	PageBytes int
 	// StatementTimeout is how long one statement may take. Default 60 s.
 	StatementTimeout time.Duration
@@ -47,8 +47,8 @@ type Config struct {
 	RetainRows int
 	// Now is the clock that Recover measures by, monotonic. Default time.Now.
 	Now func() time.Time
-	// Guard, of a stream that delivers exactly once, has nothing read where the leader's
-	// session is not; see tablesql.Guard. nil: anywhere.
+	// Guard, of a stream that delivers exactly once, allows reads only where the leader's
+	// session is; see tablesql.Guard. nil: anywhere.
 	Guard *tablesql.Guard
 	Log   zerolog.Logger
 }
@@ -101,7 +101,7 @@ func setDefault[T int | time.Duration](field *T, value T) {
 }
 
 // TableError says that the database, or the mapping, refuses what was asked of
-// a table. Every other error of this package passes.
+// a table. Every other error of this package is passing.
 type TableError = tablesql.TableError
 
 func isRefusal(err error) bool {
@@ -177,14 +177,14 @@ type plan struct {
 	rows     *mapping.Plan
 	// columns are those to select, parallel to rows.Wanted.
 	columns []tablesql.RowColumn
-	// light is what stands for the values of columns, parallel to them, where only a row's
-	// id, scope and times are wanted; nil: the column is needed.
+	// light are substitutes for the values of columns, parallel to them, for when only a
+	// row's id, scope and times are wanted; nil: the column is needed.
 	light    []*mapping.Value
 	contents *tablesql.Contents
 }
 
-// plan is kept from when it was first needed; the connection must be outside of
-// a transaction.
+// plan gives the table's plan, which is made when it is first needed. The connection
+// must be outside of a transaction.
 func (s *Sweeper) plan(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*plan, error) {
 	if p, ok := s.plans.Known(t); ok {
 		return p, nil // without a timer for each look
@@ -201,7 +201,7 @@ type dueIndexed struct {
 	at    time.Time
 }
 
-// dueIndexedFor is how long it is gone by: indexes are made and dropped while we run.
+// dueIndexedFor is how long it counts: indexes are made and dropped while we run.
 const dueIndexedFor = time.Minute
 
 // byTime says whether due rows of the table are read by indexes, past those that wait. The
@@ -229,9 +229,9 @@ func (s *Sweeper) byTime(ctx context.Context, conn *pgx.Conn, p *plan) (bool, er
 	return known.found, nil
 }
 
-// Unusable says which more of the stream's tables, next to those that are known to
-// refuse, cannot be read or marked as they are mapped, or are locked. None that is locked is
-// asked twice, and all of them together cost little more than one: see lockWait.
+// Unusable says which of the stream's tables, besides those known to refuse, cannot be read or
+// marked as they are mapped, or are locked. It asks no locked table twice, and all of them
+// cost little more than one: see lockWait.
 func (s *Sweeper) Unusable(ctx context.Context, known []*TableError) ([]*TableError, error) {
 	var unusable []*TableError
 	var wait lockWait
@@ -267,7 +267,7 @@ func (s *Sweeper) Usable(ctx context.Context, t *outbox.Table) (bool, error) {
 }
 
 // usable gives the refusal of a table that cannot be read as it is mapped, or that somebody has
-// locked against readers. What else it refuses its first page tells, with the hint.
+// locked against readers. The table's first page tells, with a hint, what else it refuses.
 func (s *Sweeper) usable(ctx context.Context, conn *pgx.Conn, t *outbox.Table, wait *lockWait) error {
 	p, err := s.plan(ctx, conn, t)
 	if err != nil || !t.Stateful() {
@@ -280,8 +280,8 @@ func (s *Sweeper) usable(ctx context.Context, conn *pgx.Conn, t *outbox.Table, w
 	return err
 }
 
-// lockWait bounds what questions about many tables wait for locks, all together: after
-// one that was waited for in vain, the others are hardly waited for.
+// lockWait bounds how long questions about many tables wait for locks, all together: after
+// one wait in vain, the others hardly wait.
 type lockWait struct{ vain bool }
 
 // hardly is long enough for a lock that its holder is about to release.
@@ -341,7 +341,7 @@ func needed(m *outbox.Mapping) map[string]bool {
 		need(m.Payload.Names()...)
 	}
 	for i := range m.Headers {
-		// What stands in for the payload is no JSON.
+		// The payload's substitute is no JSON.
 		if h := m.Headers[i].Expr(); m.Headers[i].JSON != "" || !h.Plain() {
 			need(slices.DeleteFunc(h.Names(), func(name string) bool { return name != m.Payload.Column })...)
 		}

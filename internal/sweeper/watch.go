@@ -12,8 +12,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// Watch looks for pending rows, due and past their grace. The rows have id, scope and times only: code that publishes them reads them
-// again. A *TableError says which table refuses; other errors pass.
+// Watch looks for pending rows, due and past their grace. The rows have id, scope and times only: a publisher
+// reads them again. A *TableError says which table refuses; other errors are passing.
 func (s *Sweeper) Watch(ctx context.Context, req outbox.WatchRequest) (outbox.Candidates, error) {
 	var found outbox.Candidates
 	err := s.fresh(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -33,8 +33,8 @@ func (s *Sweeper) watch(ctx context.Context, conn *pgx.Conn, req outbox.WatchReq
 			found.NextDue = at
 		}
 	}
-	// The insert position is read last: before the rows it could lie before one that the WAL is
-	// about to bring.
+	// The insert position is read last: read before the rows, it could lie before one that
+	// the WAL is about to bring.
 	position := tablesql.Step{SQL: "SELECT pg_current_wal_insert_lsn()::text", Each: func(row [][]byte) (err error) {
 		found.Insert, err = outbox.ParseLSN(string(row[0]))
 		return err
