@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// This file bounds what a server sends before memory is taken for it. What a message of a row
-// brings is bounded by the statement. What an error, a notice or a setting says is not ours: a
-// trigger raises as long a text as it likes.
+// This file bounds what a server sends before memory is taken for it. The statement bounds the
+// messages of rows. Nothing of ours bounds an error, a notice or a setting: a trigger raises as
+// long a text as it likes.
 
 const (
 	// longestMessage is taken where Access says nothing: more than any statement of ours asks for.

@@ -40,8 +40,8 @@ func Acquire(ctx context.Context, pool *pgxpool.Pool, f func(*pgx.Conn) error) e
 // takes a round trip, and 5 s where the server gives no answer; those who mark rows do not wait for
 // it (go Release).
 //
-// The pool's AfterRelease would be the place, but it has every connection given back by another
-// goroutine, so that the next statement finds none and opens one more.
+// The pool's AfterRelease would be the place, but with it another goroutine gives every connection
+// back: the next statement finds none and opens one more.
 // https://github.com/jackc/pgx/issues/2261
 func Release(conn *pgxpool.Conn) {
 	if pg := conn.Conn().PgConn(); pg.CustomData()[usedKey] == true && clean(pg) != nil {
@@ -50,9 +50,9 @@ func Release(conn *pgxpool.Conn) {
 	conn.Release()
 }
 
-// clean makes a session as it was when it was made. Prepared statements stay, since to prepare
-// ours again would cost a round trip per batch. A trigger that drops one of them costs us the
-// connection; one that replaces it could write the same rows itself.
+// clean makes a session like new. Prepared statements stay: to prepare ours again would cost a
+// round trip per batch. A trigger that drops one of them costs us the connection; one that
+// replaces it could write the same rows itself.
 func clean(pg *pgconn.PgConn) error {
 	delete(pg.CustomData(), usedKey)
 	role, _ := pg.CustomData()[pinnedKey].(string)

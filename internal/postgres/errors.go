@@ -39,10 +39,10 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// WithHint adds to an error what to do.
+// WithHint adds what to do to an error.
 func WithHint(err error, hint string) error { return &Error{Err: err, Hint: hint} }
 
-// Permanent says of an error that only a person can fix what it is about.
+// Permanent says whether only a person can fix what an error is about.
 func Permanent(err error) bool {
 	for {
 		e, ok := errors.AsType[*Error](err)
@@ -74,7 +74,7 @@ func HasCode(err error, codes ...string) bool {
 	return code != "" && slices.Contains(codes, code)
 }
 
-// Unreachable says of an error that the server could not be asked: nobody answers, or it lets nobody in.
+// Unreachable says whether an error is that the server could not be asked: nobody answers, or it lets nobody in.
 func Unreachable(err error) bool {
 	if code := Code(err); code != "" {
 		return pgerrcode.IsConnectionException(code) || pgerrcode.IsInvalidAuthorizationSpecification(code) || code == pgerrcode.InvalidCatalogName ||
@@ -138,7 +138,7 @@ func (u *unconnected) Error() string { return strings.Join(u.reasons(), "; ") }
 
 const noTLS = "server refused TLS connection"
 
-// reasons are what was in the way, each once: that there is no TLS only where nothing else was.
+// reasons are what was in the way, each once. A lack of TLS is one only if nothing else was.
 func (u *unconnected) reasons() []string {
 	var all []string
 	for _, line := range strings.Split(u.err.Error(), "\n") {
@@ -155,20 +155,20 @@ func (u *unconnected) reasons() []string {
 	return all
 }
 
-// NoTLS says of a failed connection that servers answered, but none in TLS, which it needs.
+// NoTLS says whether a connection failed because servers answered, but none in TLS.
 func NoTLS(err error) bool {
 	c, ok := errors.AsType[*pgconn.ConnectError](err)
 	return ok && c.Unwrap() != nil && strings.HasSuffix((&unconnected{c.Unwrap()}).Error(), noTLS)
 }
 
 var (
-	// dialled is what the driver says before the network's own text, which names the address, or the server's.
+	// dialled is what the driver says before the text of the network, which names the address, or of the server.
 	dialled = regexp.MustCompile(`^\S+ \([^()]*\): (dial error: |server error: |failed SASL auth: )?`)
 	// standby is what it says where target_session_attrs asks for one that takes writes.
 	standby = regexp.MustCompile(`^(\S+) \([^()]*\): ValidateConnect failed: read only connection$`)
 )
 
-// Text is an error for people: what the driver says of a failed connection in several lines is one, each reason once.
+// Text is an error for people. The driver's several lines about a failed connection become one, with each reason once.
 func Text(err error) string {
 	text := err.Error()
 	if c, ok := errors.AsType[*pgconn.ConnectError](err); ok && c.Unwrap() != nil {

@@ -25,8 +25,8 @@ func TestPermanentWhateverIsAdded(t *testing.T) {
 	}
 }
 
-// Of several tries of one connection each reason is said once, on one line, and that there is no TLS only where
-// nothing else was in the way.
+// Several tries of one connection give each reason once, on one line. A lack of TLS is one only if nothing else was in
+// the way.
 func TestReasonOfAFailedConnection(t *testing.T) {
 	const dsn = "postgres://u:hunter2@127.0.0.1:1/db?connect_timeout=5"
 	_, err := pgconn.Connect(t.Context(), dsn)

@@ -23,7 +23,7 @@ type DB struct {
 	others bool   // statements may run others' code
 }
 
-// On is how statements are run that are not package tablesql's.
+// On runs statements other than package tablesql's.
 func On(b Batcher) DB { return DB{on: b} }
 
 // OnOthers is On for statements about others' tables, whose triggers may leave something in
@@ -117,7 +117,7 @@ type Question struct {
 	Read func(pgx.Rows, error) error
 }
 
-// Ask asks in one transaction and one round trip. After a question that fails none is answered.
+// Ask asks in one transaction and one round trip. After a question that fails, none is answered.
 func (db DB) Ask(ctx context.Context, questions ...Question) error {
 	results, err := db.send(ctx, questions...)
 	for _, q := range questions {

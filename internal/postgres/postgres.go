@@ -41,8 +41,8 @@ type Access struct {
 	Application string
 	// Replication makes connections that know replication commands.
 	Replication bool
-	// OwnSession refuses a session that a pooler shares with others: what it is
-	// to keep, a lock or a temporary slot, would stay behind for one of them.
+	// OwnSession refuses a session that a pooler shares with others: a lock or a
+	// temporary slot would stay behind for one of them.
 	OwnSession bool
 	// Longest is how many bytes a message of the server may have; 0: 64 MiB. A longer one ends
 	// its connection before memory is taken for it.
@@ -75,14 +75,13 @@ func (a Access) ConnectPlain(ctx context.Context) (*pgconn.PgConn, error) {
 	return pgconn.ConnectConfig(ctx, &c.ConnConfig.Config)
 }
 
-// pingAfter is how long a connection may be idle and be used without a ping, which takes a round
-// trip. pgx pings after a second; what a stream asks regularly comes every few seconds, and is
-// asked again when it fails.
+// A connection that was idle for longer than pingAfter is pinged before use, which takes a round
+// trip. pgx pings after a second; but what a stream asks regularly comes every few seconds, and
+// is asked again when it fails.
 const pingAfter = 10 * time.Second
 
-// pingTimeout is for the answer of a connection that was idle. Without it the pool waits as
-// long as the caller that asked for a connection, or for a minute when nobody does any more, and a stop
-// waits for the pool.
+// pingTimeout bounds that ping. Without it the pool waits for as long as the caller does, or for a
+// minute once nobody does any more, and a stop waits for the pool.
 const pingTimeout = 3 * time.Second
 
 // Pool makes a pool, which connects when it is used. adjust may be nil; it must
@@ -141,7 +140,7 @@ func (a Access) parse() (*pgxpool.Config, error) {
 	}
 	cc := c.ConnConfig
 	maps.DeleteFunc(cc.RuntimeParams, func(name, _ string) bool { return pinned(name) })
-	// What every pooler keeps apart for each of its clients.
+	// Every pooler keeps these apart for each of its clients.
 	cc.RuntimeParams["client_encoding"] = "UTF8"
 	if a.Application != "" {
 		cc.RuntimeParams["application_name"] = a.Application
@@ -163,8 +162,8 @@ func (a Access) parse() (*pgxpool.Config, error) {
 		}
 	}
 	// pgx makes the caches of a connection at their full size. Few statements go through
-	// them, since tablesql prepares what is run all the time. So the size is not the connection
-	// string's to say: with none each statement fails, and a large one takes the memory at once.
+	// them, since tablesql prepares what runs all the time. So the connection string may not
+	// set the size: with 0 each statement fails, and a large one takes the memory at once.
 	cc.StatementCacheCapacity, cc.DescriptionCacheCapacity = 64, 0
 	if cc.DefaultQueryExecMode == pgx.QueryExecModeCacheDescribe {
 		cc.StatementCacheCapacity, cc.DescriptionCacheCapacity = 0, 64
@@ -248,9 +247,8 @@ func (a Access) pin(ctx context.Context, pg *pgconn.PgConn, role string) error {
 	return nil
 }
 
-// direct says whether the session is the server's own: a pooler tells a process
-// id that is none of the server's. The name is qualified, since nothing is set
-// yet.
+// direct says whether the session is the server's own: a pooler reports a process
+// id that is not the server's. The name is qualified, since nothing is set yet.
 func direct(ctx context.Context, pg *pgconn.PgConn) (bool, error) {
 	results, err := pg.Exec(ctx, "SELECT pg_catalog.pg_backend_pid()").ReadAll()
 	if err != nil {
@@ -271,9 +269,9 @@ const pinnedKey = "outbox-cdc/postgres: pinned" // with the statement that sets 
 // transaction has to be.
 func Pinned(pg *pgconn.PgConn) bool { return pg.CustomData()[pinnedKey] != nil }
 
-// Exec runs statements by the simple protocol and returns their results: in a
-// session that is not set up, in one transaction that is. A replication command
-// cannot be run there.
+// Exec runs statements by the simple protocol and returns their results. If the
+// session is not set up, it sets up one transaction for them, in which no
+// replication command can run.
 func Exec(ctx context.Context, pg *pgconn.PgConn, statements string) ([]*pgconn.Result, error) {
 	if Pinned(pg) || pg.TxStatus() != 'I' {
 		return pg.Exec(ctx, statements).ReadAll()
@@ -295,6 +293,6 @@ func HangUp(conn interface{ Close(context.Context) error }) {
 // Major is the number that a server's version (server_version) begins with.
 func Major(version string) int {
 	digits := version[:len(version)-len(strings.TrimLeft(version, "0123456789"))]
-	n, _ := strconv.Atoi(digits) // none: an old one, as far as we are concerned
+	n, _ := strconv.Atoi(digits) // no digits: taken for an old version
 	return n
 }

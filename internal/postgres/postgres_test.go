@@ -174,7 +174,7 @@ func TestACommitsErrorIsTold(t *testing.T) {
 	}
 }
 
-// now tells the password of now, and counts who asks and who is refused.
+// now gives the current password, and counts questions and refusals.
 type now struct {
 	password       string
 	asked, refused int
@@ -183,7 +183,7 @@ type now struct {
 func (n *now) Read(context.Context) (string, error) { n.asked++; return n.password, nil }
 func (n *now) Refused()                             { n.refused++ }
 
-// The password is asked for at each connection, and who tells it hears of a refusal.
+// The password is asked for at each connection, and its source hears of a refusal.
 func TestThePasswordIsAskedFor(t *testing.T) {
 	db := harness.Postgres(t)
 	c, err := postgres.Parse(db.DSN)

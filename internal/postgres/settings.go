@@ -38,10 +38,10 @@ var local = []setting{
 	{"lock_timeout", "0"},
 }
 
-// session are set for a session in addition to those. They are what a server has as its
-// defaults, but for jit, which takes longer than our statements do, and for
+// session are set for a session in addition to those. They are the server's defaults,
+// except jit, which takes longer than our statements do, and
 // idle_in_transaction_session_timeout: a process that was stopped in the middle
-// of a transaction does not hold its locks for ever.
+// of a transaction must not hold its locks for ever.
 var session = []setting{
 	{"idle_session_timeout", "0"},
 	{"idle_in_transaction_session_timeout", "5min"},
@@ -66,10 +66,10 @@ func pinned(name string) bool {
 // SET, since it looks nothing up in a path.
 var localText = texts("SET LOCAL ", local)
 
-// ownRole ends a role that ALTER DATABASE … SET role gave to the session: the
-// owner of the database can set their own, which a superuser takes on without
-// being a member. What they own would then be held for ours, and their code
-// could go back to the role that logged in.
+// ownRole undoes ALTER DATABASE … SET role. The owner of the database can set
+// their own role there, and a superuser takes it on without being a member. Then
+// what they own would pass for ours, and their code could go back to the role
+// that logged in.
 const ownRole = "SET ROLE NONE;\n"
 
 func sessionText(version string) string {
