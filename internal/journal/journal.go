@@ -1,5 +1,5 @@
-// Package journal says how the topic has to be in which a stream that delivers exactly once
-// names what it published, and makes it. docs/exactly-once.md has the rules.
+// Package journal makes the topic in which a stream that delivers exactly once names what it
+// published, and says how that topic has to be. docs/exactly-once.md has the rules.
 package journal
 
 import (
@@ -17,12 +17,12 @@ import (
 // Topic is a stream's journal on one Kafka cluster.
 type Topic struct {
 	Name string
-	// Rows are the most of the stream in memory: that many may be published and not marked.
+	// Rows bounds the stream's rows in memory: so many may be published and not marked.
 	Rows int
 }
 
 const (
-	// rowBytes is about the most that the journal holds of a row: its name in a batch of its
+	// rowBytes is about the most that a row takes in the journal: its name in a batch of its
 	// own, with the marker that ends the transaction.
 	rowBytes = 256
 	// leastBytes is the least that is kept: statusupdater's 5,000 units of 1,000 usual ids each, or twice pipeline's
@@ -39,7 +39,7 @@ const (
 // It must not delete by time, however long nobody reads it.
 func (t Topic) KeepBytes() int64 { return max(leastBytes, 10*rowBytes*int64(t.Rows)) }
 
-// Settings of the topic, with as many replicas.
+// Settings of the topic, with so many replicas.
 func (t Topic) Settings(replicas int) map[string]string {
 	return map[string]string{
 		"cleanup.policy":                 "delete",
@@ -52,7 +52,7 @@ func (t Topic) Settings(replicas int) map[string]string {
 	}
 }
 
-// Replicas of the topic in a cluster with as many brokers.
+// Replicas of the topic in a cluster with so many brokers.
 func Replicas(brokers int) int { return min(3, max(1, brokers)) }
 
 // Command makes the topic, for people who may.
