@@ -21,7 +21,7 @@ var stopSignals = map[Mode]syscall.Signal{
 	Smart: syscall.SIGTERM, Fast: syscall.SIGINT, Immediate: syscall.SIGQUIT,
 }
 
-// process is a running postgres. Only wait ends it; done is closed after that.
+// process is a running postgres. Only the method wait waits for it, and then closes done.
 type process struct {
 	cmd     *exec.Cmd
 	pidFile string
