@@ -86,8 +86,8 @@ func (a *Authority) Issue(name string) (certFile, keyFile string) {
 	return a.write(name+".pem", "CERTIFICATE", der), a.write(name+".key", "PRIVATE KEY", private)
 }
 
-// TrustsOnly gives the server of a test's own a certificate of the authority, and has it ask a
-// role for one of the same authority, next to its password.
+// TrustsOnly gives a private server a certificate of the authority, and makes it ask the role for
+// another one, besides its password.
 func (db *DB) TrustsOnly(t testing.TB, a *Authority, role string) {
 	t.Helper()
 	cert, key := a.Issue("server")

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// Confined has a program run in so much memory: in a cgroup, whose kernel ends what takes more.
-// Where none can be made it gives a command that is as it was, and why: then the caller judges
-// by Process.Peak.
+// Confined makes a program run in a cgroup with so much memory: the kernel ends it if it takes more.
+// If no cgroup can be made, it returns the command as it was, and why. Then the caller judges by
+// Process.Peak.
 func Confined(t testing.TB, cmd *exec.Cmd, bytes int64) (*exec.Cmd, error) {
 	t.Helper()
 	root, limit := "/sys/fs/cgroup/memory", "memory.limit_in_bytes"

@@ -189,7 +189,7 @@ func (c *Cluster) Admin(t testing.TB, use func(sarama.ClusterAdmin) error) {
 	}
 }
 
-// client is a consumer's, made by another library than the one under test.
+// client is for consumers, by another library than the one under test.
 func (c *Cluster) client(opts ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(c.Direct...), kgo.Dialer(goAround{c}.DialContext), kgo.RetryTimeout(10 * time.Second)}, opts...)...)
 }

@@ -62,7 +62,7 @@ func (c *Cluster) Committed(t testing.TB, topic string) (records []Record) {
 	return records
 }
 
-// TryCommitted is Committed for use in Eventually. A request may get lost, so it takes no longer than that.
+// TryCommitted is Committed for use in Eventually. It takes no longer than within, since a request may get lost.
 func (c *Cluster) TryCommitted(ctx context.Context, topic string, within time.Duration) ([]Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

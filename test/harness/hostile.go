@@ -10,10 +10,9 @@ import (
 )
 
 // hostile is a schema that comes first in the path of every session of a test's
-// database but the test's own: functions and operators of the server's names,
-// some fit our calls better than the server's own, the others just as
-// well. They do what the server's do, so that an application is not in its way,
-// and count the calls of the program.
+// database but the test's own. Its functions and operators have names of the server's
+// and fit our calls as well or better. They do what the server's do, so as not to
+// disturb an application, and count the program's calls.
 //
 // The owner of a database can have this, and on version 14 every role.
 const hostile = `
@@ -99,12 +98,12 @@ func hostileScript(database string) string {
 	return script.String()
 }
 
-// Own is DSN for a test's own sessions, which the hostile schema is not in the
-// way of. The program is given DSN.
+// Own is the DSN for a test's own sessions, without the hostile schema in their
+// path. The program is given DSN.
 func (db *DB) Own() string { return db.DSN + "&search_path=public" }
 
-// beset puts the schema into a database, and fails the test that has the
-// program call anything of it.
+// beset puts the schema into a database, and fails the test if the program calls
+// anything of it.
 func beset(t testing.TB, db *DB) {
 	t.Helper()
 	db.Exec(t, hostileScript(db.Name))

@@ -308,7 +308,7 @@ func (n *Node) makeStorage() error {
 	return n.format()
 }
 
-// clusterID is every test cluster's, but for Node.Become; what tells them apart is their ports.
+// clusterID is every test cluster's, except after Node.Become; their ports tell them apart.
 const clusterID = "b3V0Ym94LWNkYy10ZXN0cw"
 
 func (n *Node) format() error {
@@ -364,8 +364,7 @@ func (n *Node) Start(t testing.TB) {
 	}
 }
 
-// Become stops the only broker of a cluster. On its ports the one of another cluster starts, with what that one had:
-// nothing, at first.
+// Become stops a cluster's only broker, and starts another cluster's on its ports, with that one's data: none, at first.
 func (n *Node) Become(t testing.TB, cluster string) {
 	t.Helper()
 	if withZooKeeper() {

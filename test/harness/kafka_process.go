@@ -10,7 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg/cleanup"
 )
 
-// start runs the broker's process on the cleanup.
+// start runs the broker's process, tied to ours.
 func (n *Node) start() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -44,7 +44,7 @@ func (n *Node) start() error {
 	return nil
 }
 
-// tie has the process ended with ours: pid files stand directly below the room.
+// tie makes the process end with ours: pid files stand directly below the room.
 func (n *Node) tie(pid int) (dir string, err error) {
 	f, err := theRoom()
 	if err != nil {

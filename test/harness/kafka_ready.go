@@ -59,7 +59,7 @@ func makeReady(jars, ready string) error {
 // data is the folder of the broker's storage.
 func (n *Node) data() string { return filepath.Join(n.dir, "data") }
 
-// keptClasses has Java map the classes that were kept, where they are those of this Java.
+// keptClasses makes Java map the kept classes, if this Java made them.
 func keptClasses(ready string) []string {
 	archive := filepath.Join(ready, classArchive)
 	if _, err := os.Stat(archive); err != nil {

@@ -19,13 +19,13 @@ type Limits struct {
 	// Versions are the requests that the brokers claim to know, and up to which
 	// version. As brokers do, the proxy closes a connection on any other.
 	Versions *kversion.Versions
-	// NoCoordinator is what the search for a transaction coordinator is answered
-	// with: an error code and a text. 0: it goes to the broker.
+	// NoCoordinator is the error code that answers a search for a transaction
+	// coordinator, with NoTransactionsText. 0: it goes to the broker.
 	NoCoordinator int16
 	// Hangup: the connection is closed on such a search.
 	Hangup bool
-	// Coordinators is what the first of such searches are answered with, a code each,
-	// before they go to the broker; HangupCode closes the connection.
+	// Coordinators are the codes that answer the first of such searches, one each, in
+	// place of NoCoordinator; HangupCode closes the connection.
 	Coordinators []int16
 	// LoseAnswer closes the connection instead of passing on the answer to the
 	// produce request of that number, counted from 1; 0: none.
@@ -33,7 +33,7 @@ type Limits struct {
 }
 
 // EventHubs is the protocol of Azure Event Hubs without transactions as seen in 2023,
-// but for the requests of consumers (github.com/aio-libs/aiokafka/issues/945).
+// except the requests of consumers (github.com/aio-libs/aiokafka/issues/945).
 func EventHubs() *kversion.Versions {
 	return upTo(map[kmsg.Key]int16{
 		kmsg.Produce: 7, kmsg.Fetch: 6, kmsg.ListOffsets: 7, kmsg.Metadata: 5, kmsg.FindCoordinator: 4,
@@ -75,7 +75,7 @@ func upTo(newest map[kmsg.Key]int16) *kversion.Versions {
 // HangupCode is no code of Kafka's.
 const HangupCode = math.MinInt16
 
-// NoTransactionsText is what comes with Limits.NoCoordinator.
+// NoTransactionsText comes with Limits.NoCoordinator.
 const NoTransactionsText = "coordinators of transactions are not supported in this tier"
 
 // Limited are brokers behind proxies with Limits.
@@ -87,8 +87,8 @@ type Limited struct {
 	Unknown atomic.Int32
 }
 
-// Limit has all connections to a cluster with KafkaOptions.Proxied go through Limits
-// until the test ends.
+// Limit puts Limits on all connections to a cluster with KafkaOptions.Proxied until the
+// test ends.
 func (c *Cluster) Limit(t testing.TB, limits Limits) *Limited {
 	t.Helper()
 	l := &Limited{limits: limits}
@@ -213,7 +213,7 @@ func (l *Limited) answer(frame []byte, client io.Writer, pending *sync.Map) bool
 	return send(client, frame)
 }
 
-// claimed leaves of what a broker knows what it is to know.
+// claimed keeps, of the requests that a broker knows, those that it is to know.
 func (l *Limited) claimed(keys []kmsg.ApiVersionsResponseApiKey) (left []kmsg.ApiVersionsResponseApiKey) {
 	for _, k := range keys {
 		if newest, known := l.limits.Versions.LookupMaxKeyVersion(k.ApiKey); known && newest >= k.MinVersion {

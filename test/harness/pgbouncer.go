@@ -24,7 +24,7 @@ func PgBouncer(t testing.TB, db *DB, mode, role, password string) (dsn string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "pgbouncer-") // nobody cannot look into the room
+	dir, err := os.MkdirTemp("", "pgbouncer-") // the user nobody cannot enter the room
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ default_pool_size = 20
 		}
 	}
 	cmd := exec.Command(program, filepath.Join(dir, "ini"))
-	if os.Geteuid() == 0 { // which it refuses
+	if os.Geteuid() == 0 { // PgBouncer refuses to run as root
 		const nobody = 65534
 		if err := os.Chmod(dir, 0o755); err != nil { // #nosec G302 -- for nobody
 			t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Of clusters of several brokers: who leads, who is in sync.
+// This file is about clusters of several brokers: who leads, who is in sync.
 
 // AwaitInSync waits until every partition of a topic has a leader and so many
 // replicas in sync.
