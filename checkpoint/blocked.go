@@ -7,15 +7,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// With on_failed: block a key waits for the operator while any row of it is
-// FAILED. Its park remembers one, which is looked at now and then. When that one
-// is FAILED no more the table is asked for another: how many there are is nowhere
-// in memory, and at a start only one of a key is read.
+// With on_failed: block a key waits for the operator while any of its rows is FAILED. Its
+// park remembers one of them, also after a start, and looks at it now and then. When that
+// one is no longer FAILED, the table is asked for another.
 
-// blockedKey is what is known of the FAILED row that a blocked key's park remembers by RowID and created.
+// blockedKey is the state of the FAILED row that a blocked key's park remembers (RowID, created).
 type blockedKey struct {
-	// blocker is of CauseBlocked; of any other cause it is stillFailed. While one is sought,
-	// Core.seeking is set.
+	// blocker matters with CauseBlocked only; with another cause it is stillFailed. While any
+	// is sought, Core.seeking is set.
 	blocker blocker
 }
 
@@ -23,8 +22,8 @@ type blocker uint8
 
 const (
 	stillFailed blocker = iota // it is FAILED, as far as is known
-	gone                       // it is so no more: is another row of the key?
-	sought                     // that is being asked
+	gone                       // it is FAILED no more: another row of the key may be
+	sought                     // the table is asked for another
 )
 
 // block parks the key of a FAILED row for the operator.
@@ -66,8 +65,8 @@ func (c *Core) checkBlocked() {
 	}
 }
 
-// checkedBlocked takes the look at a FAILED row, if it is still the one that its
-// key's park remembers.
+// checkedBlocked takes what a look says of a FAILED row, if its key's park still
+// remembers that row.
 func (c *Core) checkedBlocked(a outbox.Checked) {
 	p := c.parks.ofKey(a.Row)
 	switch {
@@ -80,7 +79,7 @@ func (c *Core) checkedBlocked(a outbox.Checked) {
 	}
 }
 
-// seekFailed asks for the FAILED rows of blocked keys whose own is gone.
+// seekFailed asks for FAILED rows of the blocked keys whose remembered row is gone.
 func (c *Core) seekFailed() {
 	if c.seeking {
 		return

@@ -54,8 +54,8 @@ func TestABlockedKeyStaysSoWhenAnotherRowFails(t *testing.T) {
 	}
 }
 
-// The first row is looked at when it was deleted, and the second one becomes FAILED
-// before the answer is here: the key waits for that one.
+// A look finds the first row deleted. Before its answer is here, the second becomes
+// FAILED: the key waits for that one.
 func TestAKeyWaitsForTheRowThatFailedDuringALook(t *testing.T) {
 	c, first, second := blockedCore()
 	c.Marked([]outbox.Marked{{Row: first, Kind: outbox.MarkAttempt, State: outbox.MarkedFailed, Attempts: 3}})
@@ -71,9 +71,9 @@ func TestAKeyWaitsForTheRowThatFailedDuringALook(t *testing.T) {
 	}
 }
 
-// Both rows become FAILED; the key remembers the second. When that one is deleted
-// the key waits for the first, of which the table tells (seed 77718), and is free
-// when there is none any more.
+// Both rows become FAILED; the key remembers the second. When that one is deleted, the
+// table names the first, and the key waits for it (seed 77718). With none left the key is
+// free.
 func TestAKeyWaitsForEachOfItsFailedRows(t *testing.T) {
 	c, first, second := blockedCore()
 	for _, r := range []*outbox.Row{first, second} {
@@ -154,7 +154,7 @@ func TestAParkKeepsNothingOfItsRow(t *testing.T) {
 	}
 }
 
-// So must the set of topics that took records.
+// Nor must the set of topics that took records.
 func TestATopicKeepsNothingOfItsRow(t *testing.T) {
 	s, chunk := topicSet{proven: map[outbox.Scope]bool{}}, weak.Pointer[byte]{}
 	func() {
@@ -171,8 +171,8 @@ func TestATopicKeepsNothingOfItsRow(t *testing.T) {
 	}
 }
 
-// While many keys of a table wait for a retry, its other rows are published; with
-// more than the most, it is left alone until some are through.
+// While many keys of a table wait for a retry, its other rows are published. With more
+// than MaxRetryingKeys it is not swept.
 func TestATableIsSweptWhileItsKeysWait(t *testing.T) {
 	cfg := blockedConfig()
 	cfg.Tables[0].Mapping.OnFailed = outbox.OnFailedSkip
@@ -197,9 +197,9 @@ func TestATableIsSweptWhileItsKeysWait(t *testing.T) {
 	}
 }
 
-// A row without a key was parked, deleted, and its id given to one with a key. The
-// page of its park brings that one, of whose key the cluster's park may have earlier
-// rows: it is left to that sweep.
+// A row without a key was parked and deleted, and a row with a key got its id. The page
+// of the park brings that row. The cluster's park may have earlier rows of its key, so it
+// is left to that sweep.
 func TestAPageOfARowBringsNoOtherRow(t *testing.T) {
 	cfg := blockedConfig()
 	c := New(cfg)
@@ -215,8 +215,8 @@ func TestAPageOfARowBringsNoOtherRow(t *testing.T) {
 	}
 }
 
-// While the stream is parked, a table of which too many keys wait is left out of its
-// sweep, and the others are swept.
+// The sweep of a parked stream leaves out a table with too many waiting keys, and brings
+// the others.
 func TestACrowdedTableStopsNoOther(t *testing.T) {
 	cfg := blockedConfig()
 	other := *cfg.Tables[0]
@@ -237,7 +237,7 @@ func TestACrowdedTableStopsNoOther(t *testing.T) {
 }
 
 // While so many keys wait that their table is not swept, none of them waits for its time, so
-// that their budgets end; but for those whose attempts are not counted, or have no bound.
+// that their budgets end. Keys whose attempts are not counted or not bounded do wait.
 func TestKeysOfACrowdedTableHurry(t *testing.T) {
 	for name, x := range map[string]struct {
 		keys, budget, counted int
@@ -274,8 +274,8 @@ func TestKeysOfACrowdedTableHurry(t *testing.T) {
 	}
 }
 
-// When a table hurries, a row of a page that can be no record uses up its budget at once, and good rows of the page are
-// published; one that Kafka refused is charged once. A small page ends that.
+// When a table hurries, a page's row that cannot become a record uses up its budget at once. The page's good rows are
+// published; one that Kafka refuses is charged once. A small page ends that.
 func TestBadRowsOfACrowdedTable(t *testing.T) {
 	cfg := blockedConfig()
 	cfg.MaxKeys, cfg.MaxRetryingKeys, cfg.MaxRows, cfg.PageRows, cfg.SmallRound = 2, 6, 100, 20, 1
@@ -331,8 +331,8 @@ func TestBadRowsOfACrowdedTable(t *testing.T) {
 	charged("no flood is left", false, true)
 }
 
-// The park of a key that awaits the answer to a charge is written with what the answer says, and not at all if the row is
-// FAILED; where a position waits for it, at once.
+// A key's park that awaits the answer to a charge is written after the answer, and not at all if the row is FAILED. If
+// a position waits for it, it is written at once.
 func TestAParkIsWrittenWhenItsRowIsCharged(t *testing.T) {
 	for name, x := range map[string]struct {
 		with   func(c *Core)

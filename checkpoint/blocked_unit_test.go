@@ -16,8 +16,8 @@ func (c *Core) blockedKey(r *outbox.Row) *park {
 	return p
 }
 
-// A key that is the operator's already is not parked again for another FAILED row, unless
-// its own is FAILED no more.
+// A blocked key is not parked again for another FAILED row, unless the row it remembers is
+// FAILED no more.
 func TestAKeyIsBlockedOnce(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -113,7 +113,8 @@ func TestWhatALookAtAFailedRowSays(t *testing.T) {
 	}
 }
 
-// The table is asked for FAILED rows of keys whose own is gone, once at a time.
+// The table is asked for FAILED rows of keys whose remembered row is gone, one question
+// at a time.
 func TestFailedRowsAreSought(t *testing.T) {
 	t.Parallel()
 	c, table, now := begun(t, outbox.PublishedStatus)
@@ -133,7 +134,7 @@ func TestFailedRowsAreSought(t *testing.T) {
 	}
 }
 
-// Of the keys that were asked about those without a FAILED row are free, and nothing else is.
+// Of the keys that were asked about, those without a FAILED row are free, and no others.
 func TestWhatFailedRowsSay(t *testing.T) {
 	t.Parallel()
 	c, table, now := begun(t, outbox.PublishedStatus)
@@ -174,8 +175,8 @@ func TestWhatFailedRowsSay(t *testing.T) {
 	}
 }
 
-// Without an answer the keys stay the operator's, and are asked about again later; others have
-// nothing to do with it.
+// Without an answer the keys stay blocked and are asked about again later. Other keys do not
+// change.
 func TestFailedRowsAreNotTold(t *testing.T) {
 	t.Parallel()
 	c, table, now := begun(t, outbox.PublishedStatus)

@@ -57,9 +57,9 @@ func (c *Core) CheckRefused(t *outbox.Table, err error) {
 	}
 }
 
-// Claimed answers Claim: every row of it. Those that are PENDING are ours now:
-// each of them gets either a mark or an Unclaim. It may come late, after its
-// connection: then what was locked is given up.
+// Claimed answers Claim: every row of it. Those that are PENDING are ours now: each of
+// them gets either a mark or an Unclaim. An answer that comes after its connection has
+// ended unlocks its rows.
 func (c *Core) Claimed(answers []outbox.Checked) {
 	var q *headStartQueue // nil: not the outstanding claim
 	if c.headStart.claimed == answers[0].Row {
@@ -97,8 +97,8 @@ func (c *Core) ClaimRefused(t *outbox.Table, err error) {
 	}
 }
 
-// renew puts the row as a look saw it in place of the one that was read before. Its key may be
-// another: its place is among the rows of that key from now on.
+// renew replaces a row by what a look saw of it. Under another key, its place is among that
+// key's rows from now on.
 func (c *Core) renew(h uint32, a *outbox.Checked) {
 	e := &c.rows.entries[h]
 	e.row = a.Latest()
@@ -106,8 +106,8 @@ func (c *Core) renew(h uint32, a *outbox.Checked) {
 	c.rows.resized(h)
 }
 
-// looked tells the sink what a row is that waits there. If it is to be published under another key now, it takes its
-// place behind that one's rows.
+// looked tells the sink what a look saw of a row that waits there. A row whose key, topic or partition has changed
+// leaves the sink and is published again, behind the rows of its new key.
 func (c *Core) looked(h uint32, a *outbox.Checked) {
 	e := &c.rows.entries[h]
 	was := e.row
@@ -150,7 +150,7 @@ func (c *Core) answerSink(a outbox.Checked) {
 	}
 }
 
-// samePlace says that the sink has both in one place.
+// samePlace says that b can take a's place in the sink.
 func samePlace(a, b *outbox.Row) bool {
 	return b.Err == nil && a.Cluster == b.Cluster && a.Topic == b.Topic && a.Partition == b.Partition && (a.Key == nil) == (b.Key == nil) && bytes.Equal(a.Key, b.Key)
 }

@@ -24,9 +24,9 @@ func TestClockTime(t *testing.T) {
 	}
 }
 
-// The wall clock was behind by an hour, and is set right while the monotonic one
-// shows the same: what is due by the database's time counts from there, next to
-// what was set by our own clock before (seeds 1809, 68864 and 90349).
+// The wall clock was an hour behind and is set right, while the monotonic clock stands
+// still. What is due by the database's time counts from then, next to waits set by our
+// own clock before (seeds 1809, 68864 and 90349).
 func TestNextTickAfterTheClockWasSet(t *testing.T) {
 	c := New(Config{WatchEvery: 3 * time.Second})
 	c.Tick(clockTime(epochStart.Add(-time.Hour), 0))

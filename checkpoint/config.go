@@ -29,7 +29,7 @@ type Config struct {
 	// BackoffMin and BackoffMax bound the wait before a parked scope's next
 	// try; it doubles from one to the other.
 	BackoffMin, BackoffMax time.Duration
-	// HeldFor is how long ago a row of the WAL may have been committed and go out as it was inserted.
+	// HeldFor is how long after its commit a row of the WAL may go out as it was inserted.
 	HeldFor time.Duration
 	// WALBudget is how many bytes of WAL the slot may retain; 0: no limit.
 	WALBudget uint64
@@ -45,7 +45,7 @@ const (
 	invisibleWait = 50 * time.Millisecond  // before asking again for a row that is not visible yet
 	takenWait     = 250 * time.Millisecond // before asking again for a row that another relay has
 	lookPause     = 5 * time.Millisecond   // between looks at rows after their head start
-	askSoon       = 500 * time.Millisecond // until it is asked when a writer's row becomes due
+	askSoon       = 500 * time.Millisecond // before the watch asks when a row becomes due, where the WAL does not show it
 	sweepPause    = 250 * time.Millisecond // between sweeps of a scope that found nothing to do
 	handbackLimit = 10 * time.Second       // a hand-back that takes longer gives up and is tried again
 	ledgerFactor  = 8                      // unsettled transactions and holds, per row of MaxRows

@@ -23,21 +23,21 @@ type Connected struct {
 	// Insert is the WAL insert position read after leading and, with
 	// Streaming, before START_REPLICATION: rows up to it are checked first.
 	Insert outbox.LSN
-	// Uncovered are tables whose rows do not, or not rightly, come through the
-	// WAL on this connection: they are parked and swept.
+	// Uncovered are tables whose rows the WAL lacks, or brings wrongly, on this
+	// connection: they are parked and swept.
 	Uncovered []Uncovered
 	// Snapshot taken after this connection's start.
 	Snapshot outbox.Snapshot
-	// Left are published rows that are not marked yet, as read together with the
-	// journals of a stream that delivers exactly once, and told once: see Core.Left.
+	// Left are published rows that are not marked yet, read with the journals of an
+	// exactly-once stream. They are told once: see Core.Left.
 	Left []*outbox.Row
 	// Paused is what an operator has paused: see Core.Pause.
 	Paused []outbox.Park
-	// Unrecovered are clusters of such a stream whose journals could not be read: what
+	// Unrecovered are clusters of such a stream whose journals could not be read, so what
 	// was published there is not known. They are unusable until Cluster says otherwise.
 	Unrecovered []string
-	// Published, of such a stream of tables without state, says of a row of the WAL that it
-	// was published before this connection. It says so of none that commits behind PublishedTo.
+	// Published, for an exactly-once stream of tables without state, says that a row of the WAL
+	// was published before this connection. No row that commits behind PublishedTo was.
 	Published   func(*outbox.Row) bool
 	PublishedTo outbox.LSN
 }
@@ -106,9 +106,9 @@ func (c *Core) parkUncovered(tables []Uncovered) {
 	}
 }
 
-// readParks takes over what our table holds. What only memory knows is
-// written again. Tables without state had one before, if there are any: nothing would
-// sweep them now.
+// readParks takes over what our table holds. What only memory knows is written again. A
+// stream without state may find parks from when its tables had one: nothing would sweep
+// them now.
 func (c *Core) readParks(parks []outbox.Park) {
 	if c.tables.stateless {
 		return
@@ -138,9 +138,8 @@ func (c *Core) readParks(parks []outbox.Park) {
 	}
 }
 
-// nextOf is when a park is tried next, by our monotonic clock. It was written by
-// a clock that may have been wrong, and ours may be set right, so it counts for no
-// more than the longest wait.
+// nextOf is when a park that was read is tried next, by our monotonic clock: at most the
+// longest wait from now, since the clock that wrote it, or ours, may have been wrong.
 func (c *Core) nextOf(read outbox.Park) time.Time {
 	if !read.Next.After(c.now) {
 		return time.Time{}
@@ -148,11 +147,10 @@ func (c *Core) nextOf(read outbox.Park) time.Time {
 	return c.now.Add(min(read.Next.Sub(c.now), max(c.cfg.BackoffMax, c.cfg.WatchEvery)))
 }
 
-// Disconnect ends the connection: the WAL's ledger, checks, kept rows, rounds
-// and hand-backs of it are void. Outstanding requests are void too: their answers
-// must not be delivered any more, and Parks must not be tried any more; a try
-// that is under way cannot take effect once the epoch was raised, after which
-// the parks are read.
+// Disconnect ends the connection: its ledger, checks, kept rows, rounds and hand-backs
+// are void. So are outstanding requests: their answers must not be delivered, and Parks
+// must not be tried again. A try under way has no effect once the next leadership has
+// raised the epoch, and only then does that one read the parks.
 func (c *Core) Disconnect() {
 	c.connected, c.streaming = false, false
 	c.abandonHandback()

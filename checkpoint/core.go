@@ -12,13 +12,13 @@ import (
 type Core struct {
 	cfg Config
 	now time.Time
-	// generation counts requests and failures, so that an answer can be told from
-	// what happened since its request.
+	// generation counts requests and failures: it says whether a scope failed after a
+	// request was made.
 	generation uint64
 
 	connected, streaming, draining bool
-	// unfinished: of tables without state, a clean stop reads the transaction that
-	// was open to its end; later ones are left to the next process.
+	// unfinished: a clean stop of tables without state still reads the open transaction
+	// to its end. Later ones are left to the next process.
 	unfinished bool
 
 	tables   tableSet
@@ -44,7 +44,7 @@ type Core struct {
 
 	mode  Mode
 	ready Ready
-	taken []outbox.Mark // by the last Take; its memory is used again
+	taken []outbox.Mark // returned by the last Take; the next one reuses its memory
 }
 
 // New returns a Core that has no connection yet.
@@ -71,8 +71,8 @@ func (c *Core) Tick(now time.Time) {
 	}
 }
 
-// SlotMayBeMade says that the stream's park is durable, so that a slot, whose
-// making confirms a position, may be made.
+// SlotMayBeMade says that the stream's park is durable, so a slot may be made: that
+// confirms a position.
 func (c *Core) SlotMayBeMade() bool {
 	p := c.parks.stream()
 	return c.tables.stateless || p != nil && p.durable
@@ -93,10 +93,9 @@ func (c *Core) Retained(bytes uint64) {
 	c.withdraw(p)
 }
 
-// Drain begins a clean stop: nothing new is read, swept, watched or checked;
-// what was never sent is withdrawn; what was sent is awaited and marked. Tables
-// without state have no mark that would keep a row from being sent again, so
-// of theirs everything read is sent.
+// Drain begins a clean stop: nothing new is read, swept, watched or checked; what was
+// never sent is withdrawn; what was sent is awaited and marked. Without state everything
+// that was read is sent, since no mark would keep a row from being sent again.
 func (c *Core) Drain() {
 	c.draining, c.unfinished = true, c.tables.stateless && c.ledger.inTx && !c.tables.passedOver
 	if c.hb != nil && c.hb.step != hbRemoving {
@@ -110,10 +109,10 @@ func (c *Core) Drain() {
 	c.ready.Commands = append(c.ready.Commands, outbox.Command{Withdraw: new(outbox.StreamScope())})
 }
 
-// Drained says that nothing is in flight any more. A change of parks is not
-// waited for without a connection that leads: nothing was confirmed on it. To be asked
-// after Take: what was published and cannot be marked is written down first, or the
-// next start would publish it again.
+// Drained says that nothing is in flight any more. Without a connection it does not wait
+// for parks to be written: nothing was confirmed by them. Ask it after Take: parks of
+// published rows that cannot be marked are written first, or the next start would publish
+// these rows again.
 func (c *Core) Drained() bool {
 	if c.connected && (c.unfinished || len(c.stalls) > 0) {
 		return false
@@ -218,8 +217,8 @@ func (c *Core) ParkChanges() uint64 { return c.parks.changes }
 // NextTick is when Tick should be called at the latest even if nothing
 // happens, or zero.
 func (c *Core) NextTick() time.Time {
-	// Waits are compared, not times: some were read and are of the wall clock, which
-	// may have been set since the others were made.
+	// Waits are compared, not times: some times were read and have only the wall clock,
+	// which may have been set since.
 	const never = math.MaxInt64
 	least := time.Duration(never)
 	at := func(t time.Time) {

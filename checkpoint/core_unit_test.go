@@ -90,7 +90,8 @@ func TestUncoveredTables(t *testing.T) {
 	}
 }
 
-// What is read of parks counts as it was written, and is looked after.
+// Parks that are read count as written. Those that a failover lost or changed are written
+// again.
 func TestParksAreReadBack(t *testing.T) {
 	t.Parallel()
 	c, table, now := begun(t, outbox.PublishedStatus)
@@ -143,7 +144,7 @@ func TestParksAreReadBack(t *testing.T) {
 	}
 }
 
-// A clean stop ends a hand-back whose parks are being removed when they are; what a page brings then is left.
+// A clean stop awaits the removal of a hand-back's parks. What a page brings then is left.
 func TestWhatAStopStillEnds(t *testing.T) {
 	t.Parallel()
 	c, _, a, b := handingBack(t)
@@ -198,8 +199,8 @@ func TestWhatWaitsEndsWithItsConnection(t *testing.T) {
 	}
 }
 
-// What was published fills memory: nothing is looked at, which could make rows larger, until some of it
-// is answered. Rows that wait for looks do not keep them away, however large they are.
+// Looks can make rows larger. So while published rows fill memory nothing is looked at. Rows that wait
+// for a look do not count, however large they are.
 func TestNoLookBringsMoreThanMemoryHolds(t *testing.T) {
 	t.Parallel()
 	c, table, q := looking(t, outbox.Mapping{HeadersTable: outbox.HeadersTable{Name: "header"}})
@@ -219,7 +220,8 @@ func TestNoLookBringsMoreThanMemoryHolds(t *testing.T) {
 	}
 }
 
-// What counts of a table's keys: those of the operator's, and rows that cannot be marked.
+// A table's parked keys and rows are counted by weight, and so are the blocked and the
+// unmarked ones.
 func TestWhichKeysCount(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -275,7 +277,7 @@ func TestAReadParkMayBeOld(t *testing.T) {
 	}
 }
 
-// What waits for the park of a row that cannot be marked is settled when the row is.
+// Holds that wait for an unmarked row's park are released when the row is settled.
 func TestTheHoldsOfAnUnmarkedRow(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -329,7 +331,7 @@ func TestDisconnect(t *testing.T) {
 	}
 }
 
-// A clean stop is over when nothing is in flight, and what is written was answered.
+// A clean stop is over when nothing is in flight and no write is outstanding.
 func TestDrained(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -428,7 +430,8 @@ func TestNextTickKnowsAllThatWaits(t *testing.T) {
 	}
 }
 
-// A row that cannot be marked by itself is parked by itself, with what tells it from another with its id.
+// A row whose mark is refused for its own sake is parked by itself, with what tells it from another with
+// its id.
 func TestARowThatCannotBeMarked(t *testing.T) {
 	t.Parallel()
 	c, table, now := begun(t, outbox.PublishedStatus)
@@ -488,7 +491,7 @@ func TestARowThatCannotBeMarked(t *testing.T) {
 	}
 }
 
-// A park of a row is not that of another with its id, as far as is known.
+// A row's park is not another row's with the same id, as far as is known.
 func TestRowsWithOneID(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
@@ -521,8 +524,8 @@ func TestRowsWithOneID(t *testing.T) {
 	}
 }
 
-// A row that has no key is parked by its id, as a published row is whose mark is refused. That of
-// another row, which has the id now, is not changed by what becomes of a row that had it before.
+// Rows without a key, and published rows whose marks are refused, are parked by id. What becomes of
+// a row that had the id before does not change the park of the row that has it now.
 func TestAnIDIsGivenOutAgain(t *testing.T) {
 	t.Parallel()
 	for name, ends := range map[string]func(c *Core, r *outbox.Row){

@@ -77,7 +77,7 @@
 //	outcome      the sink's answers
 //	checked      answers of looks and claims
 //	marked       answers to marks
-//	once         what exactly-once delivery knows of before
+//	once         exactly once: what was published before
 //	clusters     a cluster that is unusable
 //	pause        what an operator has paused
 //	watch        the search for rows that the stream missed
@@ -105,7 +105,7 @@
 //	park         one park
 //	headstart    when a head start began; claims
 //	rows         rows in memory
-//	unended      transactions that a hand-back has to see
+//	unended      transactions that a hand-back waits for
 //	ledger       transactions that are not settled
 //	ready        what Take returns
 //	config       bounds
@@ -121,33 +121,33 @@
 //   - slotAfterPark: A slot is made only after the stream's park is durable.
 //   - narrowing: A park that replaces another (the stream's goes, a key's stays) is committed in
 //     the transaction that removes it, or before.
-//   - postponedWritten: A park that was not written yet, since it awaits an answer, is committed with
+//   - postponedWritten: A park that awaits an answer, and so was not written yet, is committed with
 //     the next removal of a hand-back's parks.
 //   - rewriteUnknown: A removal whose outcome is unknown is written again before anything more
 //     is confirmed.
-//   - tableHolds: Nothing is confirmed past the point from which a table's rows cannot be read
-//     before the table's park is durable.
+//   - tableHolds: From the point where a table's rows cannot be read, nothing is confirmed before
+//     the table's park is durable.
 //   - knownParks: A topic that is found to exist while its table's unknown topics are parked has
-//     a park of its own until its rows were swept.
-//   - pausedWaits: Nothing is published of what an operator has paused.
-//   - pausedStays: Another reason to park it does not end a pause.
+//     its own park until its rows are swept.
+//   - pausedWaits: Rows that an operator has paused are not published.
+//   - pausedStays: A pause does not end when its scope is parked for another cause.
 //   - rowsAlone: A row whose mark is refused by itself is parked by itself, not with its table.
-//   - sameRow: A row with the id of another one, created at another time, is not taken for it.
+//   - sameRow: Rows with one id that were created at different times are told apart.
 //
 // Keys:
 //   - keyBackoff: While a row of a key waits for its next try, its later rows are not due
 //     either.
 //   - backoffHolds: A key is not handed back while it waits for its next try.
-//   - failureWithdraws: A failure takes the key's later rows out of what was read and is not
+//   - failureWithdraws: A failure takes back the key's later rows that were read and are not
 //     published yet; rows that are given back are left to the sweeper.
-//   - spendsBadOnly: While a table hurries, only a row that can be no record uses up its budget
-//     with one attempt.
+//   - spendsBadOnly: While a table hurries, only a row that cannot become a record uses up its
+//     budget with one attempt.
 //   - chargeRefusedOnly: Only a row that was refused is charged an attempt, not one that is
 //     given back for its topic.
 //   - blockStays: A key that waits for the operator goes on waiting when another row of it
 //     fails.
-//   - blockAsks: When the FAILED row that a blocked key remembers is FAILED no more, the key is
-//     free only if no other row of it is FAILED.
+//   - blockAsks: When the FAILED row that a blocked key remembers is no longer FAILED, the key is
+//     free only if none of its other rows is FAILED.
 //
 // Hand-back:
 //   - keepFromStatement: From the hand-back's statement on, rows of the scope are kept, not
@@ -171,16 +171,14 @@
 //   - inFlightInLedger: Rows in flight from an earlier connection hold the new connection's
 //     position.
 //   - nextBounded: A park's next try, as it was read, is at most the longest backoff away.
-//   - dueByCommit: A row that was available at its commit, by the server's clock, is not a
-//     scheduled one.
+//   - dueByCommit: A row that was available at its commit, by the server's clock, is not scheduled.
 //
 // Sweep and watch:
 //   - excludeInFlight: Sweeps leave out the ids in flight.
 //   - watchSecondRead: Rows that the stream may have missed are read a second time.
 //   - watchWaits: Before the second read, everything up to L is settled.
 //   - watchNotParkedFirst: Parked rows are no candidates of the first read.
-//   - watchNotParkedSecond: Parked rows are no candidates of the second read either, when they
-//     were parked in between.
+//   - watchNotParkedSecond: Rows that were parked since are no candidates of the second read.
 //   - watchAbandoned: A reconnect abandons the round.
 //   - watchPauses: A round that found nothing is not repeated at once because a scheduled row is
 //     due by our clock alone.
@@ -191,23 +189,20 @@
 //   - asSeen: A row that was looked at is published as the look saw it.
 //   - notDueWaits: A row that a look finds not due is left to the watch.
 //   - headStart: Rows of such a table are looked at only after their head start.
-//   - horizonAges: Of a page, only a row that was there a head start ago needs no head start any
-//     more.
-//   - headStartAgain: The head start of a row that is not visible yet begins again with the look
-//     that says so.
+//   - horizonAges: A page's row needs no head start only if it was there a head start ago.
+//   - headStartAgain: When a look does not see a row yet, the row's head start begins again.
 //   - parkTakesQueued: A park takes its rows out of the head-start queue at once.
 //   - queuedInFlight: Rows of the head-start queue are in flight.
 //   - queuedAwaited: A hand-back awaits the rows of the head-start queue, too.
-//   - unclaims: Rows that were claimed and are left to others have their locks given up.
-//   - askSoon: When a row passes and the WAL does not show when it is due, the watch asks
-//     soon.
+//   - unclaims: Claimed rows that are left to others are unlocked.
+//   - askSoon: When the WAL does not show when a row is due, the watch asks soon.
 //   - claimOutage: Where rows are claimed, an unusable cluster is parked at once.
 //
 // After a long wait:
 //   - lateAsSeen: A row that the WAL brings long after its commit goes out as a look sees it, or not at all.
 //   - lateInTurn: While rows of a table wait for such a look, its later rows wait behind them.
 //   - heldAsSeen: A row that the sink asks about goes out from its place as a look sees it, or not at all.
-//   - heldInTurn: A row that another relay has, or that blocks its key, is not passed by the key's later rows.
+//   - heldInTurn: A key's later rows do not pass a row that another relay has or that blocks the key.
 //
 // Marks, confirming, memory, stopping:
 //   - markAfterAck: A row is marked SENT only after it was delivered.

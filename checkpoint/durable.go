@@ -73,11 +73,11 @@ func (c *Core) ParksWritten(r outbox.ParkResult) {
 		return // the change may have been made or not: removed parks are not durable, and it is asked for again
 	}
 	for _, put := range w.puts {
-		c.parks.wake(put.p) // a row left by its tally may sleep in a later version
+		c.parks.wake(put.p) // it may be asleep: leave counts a later version as written
 		put.p.written = put.version
 		c.nowDurable(put.p)
 	}
-	// Others go with the hand-back, or have failed again.
+	// The other removals go with the hand-back, or have failed again.
 	c.unpark(slices.DeleteFunc(w.removals, func(p *park) bool { return p.phase != absorbed })...)
 	if w.hb == nil || w.hb != c.hb {
 		return

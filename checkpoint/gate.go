@@ -6,12 +6,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// gate keeps the WAL's rows of some scopes in memory, in order: while a
-// hand-back is under way, and until the WAL has reached check, up to which each
-// row is looked at before it is published. There is one gate at a time.
+// gate keeps the WAL's rows of some scopes in memory, in order, during a hand-back and
+// until the WAL has reached check. Rows up to check are looked at before they are
+// published. There is one gate at a time.
 type gate struct {
-	// park is the wide park whose rows are kept, or keys are the narrow scopes. Neither: all
-	// rows are.
+	// Kept are rows of keys, if it is set, else rows of park, else all rows.
 	park *park
 	keys map[outbox.Scope]bool
 	// keeping: the hand-back has not removed its parks yet; nothing comes out.

@@ -47,8 +47,9 @@ func TestWhatAGateKeeps(t *testing.T) {
 	}
 }
 
-// Rows leave a gate in order: up to its position after a look, a page at a time, those of a
-// key that waits behind it, those of a park under it, and those to be looked at elsewhere there.
+// Rows leave a gate in order. Up to its position a look comes first, a page at a time. Rows of a
+// waiting key wait behind it, rows of a park are left, and rows that always need a look go to
+// their queue.
 func TestHowRowsLeaveTheGate(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {

@@ -14,10 +14,10 @@ import (
 type handback struct {
 	parks []*park // one wide one, or any number of narrow ones
 	step  hbStep
-	// outstanding rows: at first those of the scope in flight, then those of S.
+	// outstanding counts the scope's rows that were in flight, and those of S.
 	outstanding int
-	// xids are the discarded transactions that must be visible in S or ended;
-	// those in progress at the connection's start are the Core's.
+	// xids are the discarded transactions that must be visible in S or ended. Those in
+	// progress at the connection's start are in Core.txs.
 	xids     []uint32
 	complete bool       // everything that S had to show was there
 	insert   outbox.LSN // B

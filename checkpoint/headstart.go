@@ -7,27 +7,28 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// maxClaims is how many claims may have rows that are not marked yet. Each has a
-// connection of its own (statusupdater.Config.Claims), which a trigger can hold for as long
-// as a statement may take: of several tables that claim, each has a share of them.
+// maxClaims is how many claims may have unmarked rows. Each has its own connection
+// (statusupdater.Config.Claims), which a trigger can hold for as long as a statement may
+// take, so each of several claiming tables has a share of them.
 const maxClaims = 4
 
 // headStart has the head-start queues, and what decides when a head start began.
 type headStart struct {
 	queues []*headStartQueue
-	// overtaken: parks may have taken rows of the queues.
+	// overtaken: rows of the queues may be under a park by now.
 	overtaken bool
-	// seen is how far the server's WAL had got, and horizons which transactions had
-	// ended.
+	// seen says how far the server's WAL had got by a time, horizons which transactions
+	// had ended.
 	seen     []sighting
 	horizons []horizon
 	// claiming has the outstanding claim, claimed is the first row of it.
 	claiming   *headStartQueue
 	claimed    *outbox.Row
 	claimsOpen int // claims with rows that are not marked yet
-	perTable   int // the most of them that may be of one table
+	perTable   int // the most of them for one table
 	held       heldRows
-	// server is the server's time, in microseconds since 1970, when told was ours.
+	// server is what the server's clock said, in microseconds since 1970, when ours said
+	// told.
 	server int64
 	told   time.Time
 }
@@ -37,8 +38,7 @@ type headStartQueue struct {
 	keyQueue
 	table *outbox.Table
 	open  int // claims with rows that are not marked yet
-	// next is when the next look may begin, so that a trickle of rows does not
-	// become a look each.
+	// next is when the next look may begin: rows that trickle in share one.
 	next time.Time
 }
 
@@ -81,7 +81,8 @@ func (s *headStart) longest() time.Duration {
 // claims says that rows are locked while they are published.
 func (s *headStart) claims() bool { return slices.ContainsFunc(s.queues, (*headStartQueue).claims) }
 
-// mayClaim says that a connection is left for the queue's rows, of the stream's and of its share.
+// mayClaim says that no claim is outstanding, and that the stream and the table's share have a
+// connection left.
 func (s *headStart) mayClaim(q *headStartQueue) bool {
 	return s.claiming == nil && s.claimsOpen < maxClaims && q.open < s.perTable
 }
@@ -150,7 +151,8 @@ func (s *headStart) sight(snapshot *outbox.Snapshot, now time.Time) {
 	}
 }
 
-// horizonOf is the latest that is as long ago as the table's head start.
+// horizonOf is the xmin of the latest horizon that is a head start of the table ago, or
+// 0.
 func (s *headStart) horizonOf(t *outbox.Table, now time.Time) uint64 {
 	if t.Mapping.HeadStart == 0 {
 		return 0

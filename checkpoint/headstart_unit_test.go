@@ -102,8 +102,8 @@ func TestWhatIsLookedAtNext(t *testing.T) {
 	}
 }
 
-// What was dropped while a claim was under way is given up if it was locked; what is ours goes to the sink,
-// or is given up when it has to wait.
+// A row that was dropped during its claim is unlocked. A row that is ours goes to the sink, or is unlocked
+// when it has to wait.
 func TestWhatAClaimBrings(t *testing.T) {
 	t.Parallel()
 	c, table, q := looking(t, claimed)
@@ -185,8 +185,8 @@ func TestARefusedClaim(t *testing.T) {
 	}
 }
 
-// Under which park a row that was to be looked at is left: the widest of those that have failed or
-// wait, for a row that the sweeper read; for one of the WAL the one that discards it.
+// Under which park a queued row is left: if the sweeper read it, the widest of those that have
+// failed or wait; if the WAL brought it, the one that discards it.
 func TestUnderWhatAQueuedRowIsLeft(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -232,7 +232,7 @@ func TestUnderWhatAQueuedRowIsLeft(t *testing.T) {
 	}
 }
 
-// A row of a page that is left takes with it what else of its park is queued or asked for; one of the WAL
+// A page's row that is left takes along what else of its park is queued or asked for. A row of the WAL
 // takes nothing.
 func TestARowThatIsLeft(t *testing.T) {
 	t.Parallel()

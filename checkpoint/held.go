@@ -31,8 +31,8 @@ func (c *Core) stale(rows []*outbox.Row) {
 // awaitsLook says that the sink still waits for the row's look.
 func (c *Core) awaitsLook(h uint32) bool { return c.rows.entries[h].stale }
 
-// turnHeld takes the next rows to be looked at. While looks have added as much as may be in memory it takes those only
-// that were looked at before: nothing else is before them in their partitions.
+// turnHeld takes the next rows to be looked at. Once looks have added MaxBytes, it takes only rows that were looked at
+// before: no others are before them in their partitions.
 func (c *Core) turnHeld() (rows []*outbox.Row) {
 	s := &c.headStart.held
 	s.queue = slices.DeleteFunc(s.queue, func(h uint32) bool {

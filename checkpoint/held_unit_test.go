@@ -31,7 +31,7 @@ func answers(r Ready) (a []outbox.Checked) {
 	return a
 }
 
-// A held row whose key is another one by now leaves its place, and goes behind that key's rows.
+// A held row whose key has changed leaves its place, and goes behind the new key's rows.
 func TestHeldRowUnderAnotherKey(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*outbox.Row){
@@ -88,7 +88,8 @@ func TestHeldRowThatItsKeyWaitsFor(t *testing.T) {
 	}
 }
 
-// What was asked on a connection that ended is asked on the next one. What a look said then counts no more.
+// A look that was asked for on a connection that ended is asked for on the next one. What an earlier look
+// said counts no more.
 func TestHeldRowIsLookedAtOnTheNextConnection(t *testing.T) {
 	t.Parallel()
 	c, r := heldRow(t)

@@ -11,12 +11,12 @@ import (
 // leave it in the order in which they came.
 type keyQueue struct {
 	queue []uint32
-	// asked are being looked at; waiting rows wait with their keys, each until its time,
-	// for rows that are not visible yet, or are another relay's.
+	// asked are being looked at. waiting are rows that are not visible yet, or another
+	// relay's, and the later rows of their keys, each until its key's time.
 	asked       []uint32
 	waiting     []uint32
 	waitingKeys map[outbox.Scope]time.Time
-	retry       time.Time // the first of them
+	retry       time.Time // the earliest of waitingKeys
 }
 
 // wait makes the row's key wait; rows that follow wait behind it.
@@ -36,7 +36,7 @@ func (q *keyQueue) wait(h uint32, key outbox.Scope, until time.Time) {
 // waits says that an earlier row of the row's key waits.
 func (q *keyQueue) waits(r *outbox.Row) bool {
 	if len(q.waitingKeys) == 0 {
-		return false // spares the key, for nearly every row
+		return false // as nearly always: no key is built
 	}
 	_, waits := q.waitingKeys[outbox.KeyScope(r)]
 	return waits

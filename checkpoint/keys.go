@@ -15,9 +15,9 @@ type retriedKey struct {
 
 // crowdedTable is what the park of a table knows of its keys.
 type crowdedTable struct {
-	// hurried: their back-off was ended, and so many wait still.
+	// hurried: so many keys wait for a retry that their back-off was ended.
 	hurried bool
-	// spending: it has hurried, and no page of it was small since; see Core.spends.
+	// spending: it has hurried, and none of its pages was small since; see Core.spends.
 	spending bool
 }
 
@@ -69,9 +69,9 @@ func (c *Core) crowded(table string) bool { return c.retrying(table) > c.cfg.Max
 // retrying is how many of the table's keys do not wait for the operator.
 func (c *Core) retrying(table string) int { return c.parks.keys[table] - c.parks.blocked[table] }
 
-// hurries says whether other rows of a table wait because so many of its keys wait for a retry.
-// Then none waits for its time: their budgets end, however long the back-off, and others get room.
-// Where there is no budget, nothing would end.
+// hurries says whether so many of a table's keys wait for a retry that its other rows wait, too.
+// Then these keys are tried without back-off until their budgets end. Without a budget that would
+// not end.
 func (c *Core) hurries(table string) bool {
 	t := c.tables.byName[table]
 	return t != nil && t.Mapping.Status.MaxAttempts > 0 && c.crowded(table)
@@ -109,9 +109,9 @@ func (c *Core) calm(s *sweep) {
 	}
 }
 
-// spends says that an attempt of the row uses up its budget. The row can be no record, and was read from the table, as
-// all rows of a parked one are: further tries would read the same, and would come at once, because the table
-// hurries. So a row costs one statement, and pages get past bad rows as fast as past good ones.
+// spends says that one attempt uses up the row's budget. The row cannot become a record, and was read from the table,
+// as all rows of a parked table are: further tries would come at once, because the table hurries, and read the same. So
+// pages get past bad rows as fast as past good ones.
 func (c *Core) spends(r *outbox.Row) bool {
 	p := c.parks.of(outbox.TableScope(r.Table))
 	return p != nil && p.spending && r.Err != nil

@@ -8,8 +8,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// A row is late by the server's time, which goes on with ours, and by a commit that is as far in the future: the
-// server's clock was set back. Nobody is asked about a row that has no state, or that is claimed.
+// A row is late by the server's time, which goes on with ours, also if its commit is as far in the future: the
+// server's clock was set back. A row without state, or that is claimed, is never late.
 func TestWhichRowsAreLate(t *testing.T) {
 	t.Parallel()
 	const now = int64(1_000_000_000)
@@ -66,8 +66,8 @@ func behindLate(t *testing.T) (c *Core, late *outbox.Row, row func(id string) *o
 	return c, late, row
 }
 
-// New rows wait behind late ones of their table, and then go out without a look. Of a late row that nobody has changed
-// the look says no more than that.
+// New rows wait behind late ones of their table, and then go out without a look. If nobody has changed a late row, the
+// look says only that.
 func TestRowsBehindLateOnes(t *testing.T) {
 	t.Parallel()
 	c, late, row := behindLate(t)
@@ -101,7 +101,7 @@ func TestANewRowThatFailsBehindALateOne(t *testing.T) {
 	}
 }
 
-// What a gate lets out goes behind a late row that the same look was about.
+// What a gate lets out goes behind a late row of the same look.
 func TestTheGatesRowsGoBehindLateOnes(t *testing.T) {
 	t.Parallel()
 	c, late, row := behindLate(t)

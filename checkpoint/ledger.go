@@ -2,8 +2,8 @@ package checkpoint
 
 import "github.com/outbox-cdc/outbox-cdc/internal/outbox"
 
-// noTx is the sequence number of what no transaction waits for: a row that the
-// sweeper read, or one whose transaction was released early.
+// noTx is the sequence number of a row that no transaction waits for: the sweeper read
+// it, or its transaction was released early.
 const noTx int64 = -1
 
 // ledger holds the received transactions that are not yet settled, in commit

@@ -8,8 +8,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// What nothing is lost by, and only takes longer when it is missing, no invariant of the
-// simulation shows.
+// Without what is tested here nothing is lost, it only takes longer. So no invariant of
+// the simulation shows it.
 
 // begun is a Core that streams one table, and the time that it was told.
 func begun(t *testing.T, published outbox.Published) (*Core, *outbox.Table, time.Time) {
@@ -64,7 +64,7 @@ func TestACleanStopReadsNoFurtherThanTheOpenTransaction(t *testing.T) {
 	}
 }
 
-// What a commit ends with was received, without waiting for a keepalive to say so.
+// Everything up to a commit's end was received: no keepalive has to say so.
 func TestACommitWasReceived(t *testing.T) {
 	t.Parallel()
 	var l ledger

@@ -7,17 +7,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// claimRows is the most rows of one claim: locks are held for no more than are
-// soon marked.
+// claimRows is the most rows of one claim: no more are locked than are soon marked.
 const claimRows = 500
 
-// Rows of a table with a head start, claims or a headers table, or whose rows change, wait here on
-// their way to the sink, wherever they come from, and so do rows of any other table with state that waited in the WAL
-// for long: until the head start of the application's own
-// relay has passed, and a look (a claim, where the table claims) has said that they are still
-// PENDING, and as what they are to be published. They are in flight: pages leave them out and
-// hand-backs await them. A park takes its rows away at once, or the sweeper's pages,
-// which leave out what is in flight, would let later rows of a key pass them.
+// Rows of a table with a head start, claims, a headers table or look_first wait here on their way to the sink, whether
+// the WAL or a page brought them. So do rows of other tables with state that waited long in the WAL. They wait until
+// the head start has passed and a look (or a claim) has said that they are still PENDING, and with which values. They
+// are in flight: pages leave them out, and hand-backs await them. A park takes its rows away at once, or pages, which
+// leave them out, would let later rows of their keys pass.
 
 // Inserted tells the server's insert position, as read on the connection's
 // server. It decides only when a head start began.
@@ -26,8 +23,8 @@ func (c *Core) Inserted(at outbox.LSN) { c.headStart.inserted(at, c.now) }
 // ServerTime tells the server's time, in microseconds since 1970, before rows of the WAL.
 func (c *Core) ServerTime(now int64) { c.headStart.server, c.headStart.told = now, c.now }
 
-// late says that the row waited in the WAL for long, or that nobody can tell: its commit is
-// in the future where the server's clock was set back.
+// late says that the row waited long in the WAL, or that its commit is in the future: the
+// server's clock was set back, so nobody can tell.
 func (c *Core) late(r *outbox.Row) bool {
 	s := &c.headStart
 	if !r.Table.LooksAgain() || s.told.IsZero() {
@@ -66,9 +63,8 @@ func (c *Core) enqueue(h uint32) {
 	q.queue = append(q.queue, h)
 }
 
-// leftUnder is the park under which a row that was to be looked at is left to
-// the sweeper, or nil. A row that the sweeper read is left when a park of its
-// has failed since, or waits.
+// leftUnder is the park that leaves a queued row to the sweeper, or nil. A row that the
+// sweeper read is left when one of its parks has failed since, or waits.
 func (c *Core) leftUnder(e *entry) *park {
 	if e.page == nil {
 		return c.parks.discarding(e.row)
@@ -85,8 +81,8 @@ func (c *Core) leftUnder(e *entry) *park {
 	return found
 }
 
-// leaveRead leaves a row to the sweeper, and with it what the sweeper read of
-// the park's rows, or was asked for, and is not sent yet: it comes behind this one.
+// leaveRead leaves a row to the sweeper. If a page brought it, the park's rows behind it
+// go, too: those that were read and not sent, and those of the outstanding page.
 func (c *Core) leaveRead(h uint32, p *park) {
 	if c.rows.entries[h].page != nil {
 		c.generation++

@@ -99,7 +99,7 @@ func (c *Core) remarkLater(a outbox.Marked, at time.Time) {
 func (c *Core) writeBackRefused(a outbox.Marked) {
 	s := outbox.TableScope(a.Row.Table)
 	again := c.backoff(1)
-	if p := c.parks.of(s); p == nil || p.Cause != outbox.CausePaused { // it stays so, and is never due
+	if p := c.parks.of(s); p == nil || p.Cause != outbox.CausePaused { // a pause stays, and is never due
 		again = c.parkWriteBack(s, a.Err).Next
 	}
 	c.remarkLater(a, again)

@@ -16,9 +16,9 @@ import (
 // them when the journal was read. What the WAL brings before may be published already.
 const unrecovered = "its journal was not read yet: which rows were published there is not known"
 
-// Left takes rows that were published and could not be marked, since somebody had
-// them locked or they were not visible yet. They are parked as rows are whose mark is
-// refused: marked again and again, and never published.
+// Left takes rows that were published and could not be marked, since somebody had them
+// locked or they were not visible yet. Like rows whose mark is refused, they are parked,
+// marked again and again, and never published.
 func (c *Core) Left(rows []*outbox.Row) {
 	for _, r := range rows {
 		p := c.parks.of(outbox.RowScope(r))
@@ -39,8 +39,7 @@ type publishedBefore struct {
 	to        outbox.LSN
 }
 
-// Settled is a position: every row of a transaction that commits there or before it, and comes through the
-// WAL, was received and is settled.
+// Settled is the position up to which every transaction that the WAL brings was received and is settled.
 func (c *Core) Settled() outbox.LSN { return c.ledger.settled() }
 
 // Received is the position before which everything was received.

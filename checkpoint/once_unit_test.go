@@ -8,8 +8,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// What was published before the connection is skipped, and asked for no longer than it can come. Up to where
-// everything is settled is said of each moment.
+// Rows that were published before the connection are skipped. Published is not asked behind PublishedTo.
+// Settled is right at every step.
 func TestWhatWasPublishedBefore(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedNone)
@@ -52,8 +52,8 @@ func TestWhatWasPublishedBefore(t *testing.T) {
 	settled(29, false, "when later transactions are left to the next process")
 }
 
-// A stream whose tables kept a state before has parks in our table. Nothing would sweep what they are of, so
-// they count for nothing.
+// A stream whose tables kept a state before has parks in our table. Nothing would sweep them, so they are
+// ignored.
 func TestParksOfATableThatKeptAState(t *testing.T) {
 	t.Parallel()
 	for _, scope := range []outbox.ScopeKind{outbox.ScopeStream, outbox.ScopeTable, outbox.ScopeKey} {
@@ -76,7 +76,7 @@ func TestParksOfATableThatKeptAState(t *testing.T) {
 	}
 }
 
-// Rows behind some that were not read are not published before these, though the table fits again.
+// Rows behind others that were not read are not published, even when the table fits again.
 func TestNothingPassesRowsThatWereNotRead(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedNone)

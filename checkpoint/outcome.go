@@ -75,8 +75,8 @@ func (c *Core) withdrawn(o outbox.Outcome) {
 	}
 }
 
-// leftSink does what the look said for which the sink took the row out. Where it was on an earlier connection it
-// says nothing any more.
+// leftSink does what the look said for which the sink took the row out. A look of an earlier connection says
+// nothing any more.
 func (c *Core) leftSink(h uint32) {
 	e := &c.rows.entries[h]
 	if e.found == 0 || e.found == outbox.CheckPending && (c.draining || !c.connected) {

@@ -103,7 +103,8 @@ func TestAMarkIsRepeated(t *testing.T) {
 	}
 }
 
-// A failed row of a key has the rows of the key that the sink still has awaited, not others.
+// When a row fails, its key's park awaits the key's rows that the sink still has, and no
+// others.
 func TestWhatAParkAwaits(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -130,7 +131,8 @@ func TestWhatAParkAwaits(t *testing.T) {
 	}
 }
 
-// A row that can be no record is charged when the earlier rows of its key are answered.
+// A row that cannot become a record is charged when the earlier rows of its key are
+// answered.
 func TestNoRecordFailsInTurn(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
@@ -179,7 +181,7 @@ func TestARowIsGivenBack(t *testing.T) {
 	}
 }
 
-// What the sink blocked is released, when the scope was parked.
+// A scope that the sink blocked is released once it is parked.
 func TestWhatIsReleased(t *testing.T) {
 	t.Parallel()
 	for _, blocked := range []bool{true, false} {
@@ -305,7 +307,7 @@ func TestAParkedCandidateIsLeftOut(t *testing.T) {
 	}
 }
 
-// Rows that are PENDING still have their keys parked, missed ones and such as are due now, and notes tell how many.
+// The keys of rows that are still PENDING are parked, whether missed or due now, and notes tell how many.
 func TestMissedRowsAreParked(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -339,7 +341,7 @@ func TestMissedRowsAreParked(t *testing.T) {
 	}
 }
 
-// What is being due says of a row of the WAL: whether it has to be left to the watch.
+// Which rows of the WAL are scheduled, and so left to the watch.
 func TestScheduledRows(t *testing.T) {
 	t.Parallel()
 	c, table, now := begun(t, outbox.PublishedStatus)
@@ -362,7 +364,8 @@ func TestScheduledRows(t *testing.T) {
 	}
 }
 
-// What answers to marks change in addition to the key, and what they are told by.
+// What an answer to a mark does to the notes, to the parks that are shown, and to the
+// key's park.
 func TestWhatAnAnswerToAMarkDoes(t *testing.T) {
 	t.Parallel()
 	answer := func(c *Core, r *outbox.Row, kind outbox.MarkKind, state outbox.MarkState) {
@@ -475,8 +478,8 @@ func TestATableThatRefusesMarks(t *testing.T) {
 	}
 }
 
-// What the sink has taken is awaited no more, by whichever park; a row that it refuses is awaited by
-// its key's, until it is charged.
+// No park awaits a row any more that the sink has delivered. A row that it refuses is awaited by its
+// key's park until it is charged.
 func TestWhoAwaitsARow(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -515,7 +518,8 @@ func TestWhatParksATopic(t *testing.T) {
 	}
 }
 
-// A row that can be no record, and names an unknown topic, is left to the park of these when many keys are parked.
+// A row that cannot become a record and names an unknown topic is left to the unknown topics' park when many keys
+// are parked.
 func TestNoRecordIsLeftToItsTopics(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -530,7 +534,8 @@ func TestNoRecordIsLeftToItsTopics(t *testing.T) {
 	}
 }
 
-// A page of the watch that finds what is due tells how many, of what there is.
+// The watch notes only what it found, and begins the next round at once only after a full
+// page.
 func TestWhatTheWatchTells(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)

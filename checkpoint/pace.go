@@ -11,8 +11,8 @@ type pace struct {
 // Pace lets no row into memory before until, from the WAL or from a sweep's
 // page, and at most page rows with one page. Zero values: no bound.
 //
-// What is discarded is read on, since it costs nobody anything and reading holds
-// back WAL; so does a hand-back, which has a deadline, and a clean stop.
+// It does not bound what is discarded (that costs nothing, and unread WAL is retained),
+// what a hand-back reads by its deadline, or a clean stop.
 func (c *Core) Pace(until time.Time, page int) { c.pace = pace{until, page} }
 
 // paced says that no row may come into memory yet.

@@ -94,8 +94,8 @@ func (c *Core) excluded(wanted []*park) []outbox.Scope {
 }
 
 // refusedSince says that the table refused a statement after the last page of the whole
-// stream. However short its back-off is, the next one is without it: a page comes
-// whole or not at all, so tables that refuse in turn would let none come.
+// stream. The next page leaves it out, however short its back-off: a page comes whole or
+// not at all, so tables that refuse in turn would let none come.
 func (c *Core) refusedSince(p, wanted *park) bool {
 	return wanted.Scope.Kind == outbox.ScopeStream && p.refusedAt > c.sweeps.wholeCame
 }
@@ -115,10 +115,10 @@ func (c *Core) publishSwept(rows []*outbox.Row, s *sweep) {
 	}
 }
 
-// mayPublish says that the row of a page is still the sweeper's to publish: a park
-// that the page is of covers it, and none that covers it has failed since the request or
-// waits. A page of a row's park may bring another row, which got the id later: in that
-// one's key it may not be first.
+// mayPublish says that a page's row is still the sweeper's to publish: one of the page's
+// parks covers it, and no park that covers it has failed since the request or waits. The
+// page of a row's park may bring another row with its id, which it does not cover: that
+// one may not be the first of its key.
 func (c *Core) mayPublish(r *outbox.Row, s *sweep) bool {
 	covered, ok := false, true
 	c.parks.containing(r, func(p *park) bool {

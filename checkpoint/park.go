@@ -30,12 +30,12 @@ type park struct {
 	phase phase
 	durability
 	// tries counts failures in a row. failedAt is when the scope last failed, in
-	// generations: a page that was asked for before is no word on it.
+	// generations: a page that was asked for before says nothing of it.
 	tries    int
 	failedAt uint64
-	// awaiting counts rows of the scope that the sink still had when it began to
-	// give them back, and those whose attempt is not counted yet: until they are
-	// answered the scope is not swept, or a later row would pass them.
+	// awaiting counts the scope's rows that the sink is to give back, and those whose
+	// attempt is not counted yet. Until they are answered the scope is not swept, or a
+	// later row would pass them.
 	awaiting int
 	// ready: the last sweep of the scope was small and every transaction it had
 	// to see had ended.
@@ -43,7 +43,7 @@ type park struct {
 	lastSweep uint64 // request number, for taking turns
 	nextSweep time.Time
 	bed       int // its index among the sleepers from 1, or 0: it is awake
-	// created is when the row was that RowID names, or that an unmarked row's park is of; 0: not known.
+	// created is when the row was created that RowID names, or that is parked as unmarked; 0: unknown.
 	created int64
 
 	// What only parks of some scopes have stands with their rules: in topics, keys, blocked and unmarked.
@@ -64,7 +64,8 @@ type durability struct {
 	// version counts changes; written is the one our table holds. They differ as long as
 	// a change has to be written.
 	version, written int
-	// asked: our table was asked to hold it, or did when it was read. Else it holds nothing.
+	// asked: our table was asked to hold the park, or held it when it was read. Else it does
+	// not.
 	asked bool
 	// waiting are holds of discarded rows, released when the park is durable.
 	waiting []hold
@@ -74,8 +75,8 @@ type durability struct {
 
 func (d *durability) dirty() bool { return d.version != d.written }
 
-// postponed says that a new park of a key need not be written yet: mostly it is over with the answer that it awaits.
-// No position waits for it, since its row was read under a wider park; before that one goes, it is written.
+// postponed says that a key's new park need not be written yet: mostly it ends with the answer that it awaits. No
+// position waits for it, since its row was read under a wider park. It is written before that one goes.
 func (p *park) postponed() bool {
 	return p.Scope.Kind >= outbox.ScopeKey && !p.asked && p.awaiting > 0 && len(p.waiting) == 0
 }
@@ -85,7 +86,7 @@ type hold struct {
 	n   int
 }
 
-// ofAnother says that the park of a row is not this row's, which got the id later.
+// ofAnother says that a row's park belongs to another row with r's id.
 func (p *park) ofAnother(r *outbox.Row) bool {
 	switch {
 	case p.Scope.Kind != outbox.ScopeRow:

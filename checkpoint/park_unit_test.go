@@ -9,8 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// What parking a scope once more does: a note tells of another cause or reason, the wait begins again, nothing of
-// it is looked for or removed any more, and queued rows are asked whether they are its.
+// When a scope is parked once more, a note tells of another cause or reason, the wait begins again, its scan and
+// removal end, and queued rows may be under it.
 func TestAScopeIsParkedOnceMore(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -59,8 +59,8 @@ func TestATableOfManyKeysIsParked(t *testing.T) {
 	}
 }
 
-// Which rows a park awaits: those of its scope that the sink has, unless another awaits them. That of unknown topics
-// leaves them to one that is sure of them.
+// Which rows a park awaits: those of its scope that the sink has, unless another park awaits them. The park of unknown
+// topics gives them up to any other.
 func TestWhichRowsAParkAwaits(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -142,7 +142,8 @@ func TestParksWrittenForNobody(t *testing.T) {
 	}
 }
 
-// What is handed back is shown gone, and its holds wait no more; a durable park settles what waited for it.
+// A park that is handed back is shown as gone, and no hold waits for it. A durable park settles what waited
+// for it.
 func TestHoldsOfAPark(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)

@@ -19,7 +19,7 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	}
 	if p.Cause == outbox.CausePaused && cause != outbox.CauseResumed { // no other reason ends a pause
 		cause, reason, next = p.Cause, p.Reason, time.Time{}
-	} else if p.Unmarked() && cause != outbox.CauseWriteBack { // of another row of the same id: forgotten, it would be published twice
+	} else if p.Unmarked() && cause != outbox.CauseWriteBack { // without it the published row, whose id another has, would go out again
 		cause, reason, next = p.Cause, p.Reason, p.Next
 	}
 	known := p.Cause == cause && p.Reason == reason
@@ -66,7 +66,7 @@ func (c *Core) blocksSweep(p *park) bool {
 	return false
 }
 
-// withholds says the same where the park's rows may be among those of another.
+// withholds says so of unknown topics as well: only a hand-back publishes their rows.
 func (c *Core) withholds(p *park) bool { return p.knownTopics != nil || c.blocksSweep(p) }
 
 // awaitAnswers makes the park wait for the rows of its scope that the sink has.

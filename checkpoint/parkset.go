@@ -8,8 +8,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// parkSet is what is parked. list and byScope hold the same parks, awake and asleep
-// together as well, and the counts are of them.
+// parkSet is what is parked. byScope, list, and awake with asleep hold the same parks;
+// the counts are of them.
 type parkSet struct {
 	byScope map[outbox.Scope]*park
 	list    []*park // in the order of parking, so that runs repeat
@@ -21,7 +21,7 @@ type parkSet struct {
 	keys, blocked, unmarked map[string]int
 	// holds counts the holds that wait for a park to be durable.
 	holds int
-	// changes counts what is shown of them.
+	// changes counts changes of what is shown of them.
 	changes uint64
 }
 
@@ -33,12 +33,12 @@ func (s *parkSet) stream() *park { return s.byScope[outbox.StreamScope()] }
 // ofKey is the park of the row's key, if it is parked by itself.
 func (s *parkSet) ofKey(r *outbox.Row) *park {
 	if len(s.list) == 0 {
-		return nil // spares the key, for nearly every row
+		return nil // as nearly always: no key is built
 	}
 	if r.Key == nil {
 		return s.byScope[outbox.RowScope(r)]
 	}
-	// As KeyScope; a key in the index of a map is not copied, and it may be long.
+	// As KeyScope, but in a map's index the key, which may be long, is not copied.
 	return s.byScope[outbox.Scope{Kind: outbox.ScopeKey, Table: r.Table.String(), Topic: r.Topic, Key: string(r.Key)}]
 }
 
@@ -135,8 +135,8 @@ func (s *parkSet) add(scope outbox.Scope, now time.Time) *park {
 // shortKey is how many bytes a key may have to count as one.
 const shortKey = 256
 
-// weight is how many keys a scope counts as: the bounds on keys are bounds on memory, and a writer makes
-// keys as long as a row may be.
+// weight is how many keys a scope counts as: the bounds on keys bound memory, and a key may be as long as
+// a row.
 func weight(s *outbox.Scope) int { return 1 + (len(s.Topic)+len(s.Key)+len(s.ID))/shortKey }
 
 // owned copies the text of a scope. A row's text is a part of memory that it shares
@@ -146,7 +146,7 @@ func owned(s outbox.Scope) outbox.Scope {
 	return s
 }
 
-// remove is of many at once: a table has tens of thousands.
+// remove takes many at once: a table may have tens of thousands.
 func (s *parkSet) remove(parks []*park) {
 	if len(parks) == 0 {
 		return

@@ -7,9 +7,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Pause tells what operators have paused: the stream, or tables of it. Their rows of the
-// WAL are discarded, nothing of them is swept, and what was never sent is withdrawn, so the
-// slot moves on and they stay PENDING. What is no longer told is swept and handed back like after any other park.
+// Pause tells what operators have paused: the stream, or tables of it. Their rows of the WAL are discarded, none of
+// them is swept, and what was never sent is withdrawn, so the slot moves on and they stay PENDING. What is no
+// longer told is swept and handed back as after any other park.
 func (c *Core) Pause(paused []outbox.Park) {
 	if !c.connected || c.tables.stateless || c.cfg.Shadow {
 		return

@@ -13,7 +13,7 @@ type Ready struct {
 	Marks []outbox.Mark
 	// Check: rows to look at. Answer: Checked.
 	Check []*outbox.Row
-	// Unclaim: rows claimed whose locks are given up, before anything is claimed.
+	// Unclaim: claimed rows to unlock, before anything else is claimed.
 	Unclaim []*outbox.Row
 	// Claim: rows of one table to lock, those that are PENDING, until they are
 	// marked or given up. Answer: Claimed or ClaimRefused. An answer that has locked
@@ -26,8 +26,7 @@ type Ready struct {
 	Watch *outbox.WatchRequest
 	// Rewatch: which of these are still PENDING? Answer: Rewatched.
 	Rewatch []*outbox.Row
-	// Failed: read what Connected.Failed is once more. Answer: FailedRows or
-	// FailedRefused.
+	// Failed: read what is Connected.Failed again. Answer: FailedRows or FailedRefused.
 	Failed bool
 	// Parks to write. Answer: ParksWritten.
 	Parks *outbox.ParkChange

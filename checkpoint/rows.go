@@ -33,12 +33,12 @@ type entry struct {
 	reason     string            // of attempt: the error's text
 	uncharged  bool              // of attempt: the error is not to be counted
 	spends     bool              // of attempt: it uses up the row's budget
-	unmarked   bool              // its mark was refused with the table's last
+	unmarked   bool              // its last mark was refused with those of its table
 	once       bool              // delivered exactly once: its unit is noted with its first mark's answer
 	stale      bool              // of inSink: the sink has asked what the row is now
 	looked     bool              // of inSink: the sink was told what the row is now
 	grown      int               // of inSink: bytes that a look has added
-	found      outbox.CheckState // of inSink: why it is to leave there unsent, or 0
+	found      outbox.CheckState // of inSink: what a look saw, for which it leaves the sink unsent, or 0
 	arrival    uint64            // the order of coming into memory
 	page       *sweep            // that brought the row, or nil: the WAL did
 	due        time.Time         // of queued: when it may be looked at
@@ -70,8 +70,7 @@ type rowTable struct {
 	byID map[rowID]uint32
 }
 
-// rowID is a row. When it was created tells it from a later one with its id, where
-// the table says.
+// rowID identifies a row. created, where the table has it, tells rows with one id apart.
 type rowID struct {
 	table   *outbox.Table
 	id      string

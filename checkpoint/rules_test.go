@@ -6,18 +6,18 @@ import (
 	"testing"
 )
 
-// How the rules of docs/internals/design.md are shown to be needed: those of the Core by
-// mutants of its source (test/mutants/rules.go), of which each must break an
-// invariant in the world that this file gives for it; those of what is around the
-// Core (worldRules) by being switched off, here.
+// How the rules of docs/internals/design.md are shown to be needed. Each rule of the Core
+// has a mutant of its source (test/mutants/rules.go), which must break an invariant in the
+// world that this file gives for it. The rules of what is around the Core (worldRules) are
+// switched off here.
 
 // unseen are rules of the world that no seed needs, and which scenario shows them.
 var unseen = map[string]string{
 	"lockGuard": "needs a failover between two parks: TestParksAreWrittenWhereTheLockIs",
 }
 
-// near are seeds that a rule is needed in, for rules that are needed rarely: the search begins there. Where a
-// change of the simulation makes one of them pass, the search takes longer, and -v names the next.
+// near are seeds that need a rule, for rules that few seeds need: the search begins there. When a change of the
+// simulation makes one of them pass, the search takes longer, and -v names the next.
 var near = map[string]uint64{
 	"startZero":           1262,
 	"fencing":             993,

@@ -79,8 +79,8 @@ func TestBacklogWaitsOnce(t *testing.T) {
 	}
 }
 
-// So do those that the sweeper brings, page after page; but one of a transaction
-// that a page of then did not show ended waits for as long as any.
+// So do rows that the sweeper brings, page after page. But if no page of that time showed
+// a row's transaction as ended, the row waits for a whole head start.
 func TestSweptBacklogWaitsOnce(t *testing.T) {
 	withRelay(t, twoSeconds, func(s *scene) {
 		s.a.kill()

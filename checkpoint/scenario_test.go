@@ -7,10 +7,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Each scenario steers the simulated world into a schedule that broke earlier rules,
-// and then lets everything settle: no invariant may break. That one does without the
-// rule that closes it is shown by building the package without the rule
-// (test/mutants/rules.go), and, for rules of the world, by playing it twice.
+// Each scenario steers the simulated world into a schedule that broke earlier rules, and
+// then lets everything settle: no invariant may break. Without the rule that closes it,
+// one must: the package is built without that rule (test/mutants/rules.go), or, for a
+// rule of the world, the scenario is played twice.
 
 // calm makes the choices of a scene: the first that is there, at once.
 type calm struct{}
@@ -258,8 +258,8 @@ func TestHandBackAwaitsWhatWasInProgressAtTheStart(t *testing.T) {
 	})
 }
 
-// The same within one connection: the transaction of which a row was discarded is not
-// in the hand-back's snapshot yet.
+// The same within one connection: the discarded row's transaction is not in the
+// hand-back's snapshot yet.
 func TestHandBackAwaitsWhatWasDiscarded(t *testing.T) {
 	play(t, func(s *scene) {
 		s.parkStream()

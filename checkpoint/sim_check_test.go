@@ -58,8 +58,8 @@ func (w *world) checkBlocked(r *dbRow) {
 	}
 }
 
-// checkMissed checks that only such rows count as missed as the stream does not
-// carry. After a failover that the process has not noticed it cannot know.
+// checkMissed checks that only rows that the stream does not carry count as missed. After
+// a failover that the process has not noticed it cannot know.
 func (w *world) checkMissed(p outbox.Park) {
 	for _, r := range w.rows {
 		marked := r.requeued && r.status == statusSent                                                                                             // by a late mark
@@ -209,8 +209,8 @@ func (w *world) settled() bool {
 	return w.lock.p.idle()
 }
 
-// staysParked says whether a park waits for the operator: that of a blocked key,
-// and that of a table of which too many keys are.
+// staysParked says whether a park waits for the operator: a blocked key's, or that of a
+// table with too many of them.
 func (w *world) staysParked(p outbox.Park) bool {
 	if p.Scope.Kind >= outbox.ScopeKey {
 		return p.Cause == outbox.CauseBlocked || slices.ContainsFunc(w.rows, func(r *dbRow) bool {

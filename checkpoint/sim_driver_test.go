@@ -464,7 +464,7 @@ func (w *world) failedRows() []*outbox.Row {
 	return failed
 }
 
-// failedRefused gives a table that the statement about FAILED rows is refused for.
+// failedRefused gives a table that refuses the statement about FAILED rows.
 func (w *world) failedRefused() *outbox.Table {
 	for _, t := range w.plan.tables {
 		if t.Mapping.OnFailed == outbox.OnFailedBlock && w.broken[t] {
@@ -676,7 +676,7 @@ func (p *proc) believe(i int) {
 	p.answers = append(p.answers, outbox.Marked{Row: m.Row, Kind: m.Kind, State: outbox.MarkedSettled})
 }
 
-// runMark executes one mark that no earlier mark of its row is before.
+// runMark executes one mark, the earliest of its row.
 func (p *proc) runMark(i int, lost bool) {
 	m := p.marks[i]
 	a := p.w.mark(m)

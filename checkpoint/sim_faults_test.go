@@ -12,8 +12,8 @@ import (
 // tables that the publication lacks, locked rows, retention, clocks that are
 // wrong, topics that get more partitions.
 
-// row finds what a statement about a row finds: what exists with its id, and was
-// created when it was. Where nothing does, it is the last that did.
+// row finds what a statement about a row finds: the row that exists with its id and
+// creation time, else the last that did.
 func (w *world) row(row *outbox.Row) *dbRow {
 	var last *dbRow
 	for _, r := range w.byID[rowID{table: row.Table, id: row.ID}] {
@@ -65,7 +65,7 @@ func (w *world) listUnmarked() {
 	}
 }
 
-// remembered says that our schema has it that the row was published.
+// remembered says that our schema knows that the row was published.
 func (w *world) remembered(r *dbRow) bool {
 	p, ok := w.parks[outbox.RowScope(r.probe())]
 	return ok && p.Unmarked() || w.plan.once && w.tallyOf(r.cluster).left[r]

@@ -333,7 +333,7 @@ func (w *world) tallyOf(cl string) *tally {
 	return w.tallies[cl]
 }
 
-// atomically has what f writes undone together by a failover.
+// atomically has a failover undo all that f writes, or nothing.
 func (w *world) atomically(f func()) {
 	from := len(w.undone)
 	f()
@@ -342,10 +342,9 @@ func (w *world) atomically(f func()) {
 	}
 }
 
-// owe: a row that was requeued has to be published once more before it is marked. A
-// failover may take an earlier requeue back, whose record is in Kafka and settles the row. So does that of a row
-// which a leader published while the attempt of the one before it made it FAILED (seed 269591), or the application
-// cancelled it (seed 419).
+// owe: a row that was requeued has to be published once more before it is marked. But a failover may take an earlier
+// requeue back: its record is in Kafka and settles the row. So does the record of a leader that published the row
+// while an earlier leader's attempt made it FAILED (seed 269591), or the application cancelled it (seed 419).
 func (w *world) owe(r *dbRow) {
 	if !w.plan.once || w.failovers > 0 {
 		return

@@ -185,7 +185,7 @@ func (p *proc) dropClaims() {
 	p.claiming, p.late = nil, nil
 }
 
-// ends gives a claimed row its mark, or its lock up; each gets one of both, once.
+// ends marks a claimed row or unlocks it: each gets one of both, once.
 func (c *dbClaim) ends(row *outbox.Row, mark *outbox.Mark) {
 	if c.done[row] {
 		c.p.w.fail("contract", nil, "%v: claimed row %s gets a second end", c.p, row.ID)

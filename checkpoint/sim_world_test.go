@@ -149,7 +149,7 @@ func (r *dbRow) String() string {
 	return fmt.Sprintf("row %s (%s, %s, %s)", r.id, r.table.Name, r.topic, key)
 }
 
-// group is the rows among which order is promised.
+// sameOrder says whether an order is promised between the two rows.
 func (r *dbRow) sameOrder(o *dbRow) bool {
 	return !r.null && !o.null && r.key == o.key && r.topic == o.topic && r.table == o.table && r.cluster == o.cluster
 }
@@ -660,7 +660,7 @@ type parkWrite struct {
 	lost   bool // no answer will come
 }
 
-// run executes the write on the server.
+// runParks executes the write on the server.
 func (w *world) runParks(x *parkWrite) {
 	x.ran = true
 	x.fenced = x.epoch != w.epoch && !w.off.epochGuard
@@ -793,7 +793,7 @@ type cursor struct {
 	step int
 }
 
-// due says whether a sweep's part wants the row.
+// wanted says whether a sweep's part wants the row.
 func (w *world) wanted(part *outbox.SweepPart, r *dbRow, row *outbox.Row) bool {
 	return r.pendingIn(part.Table) && !r.available.After(w.now) && covered(part, row) && !slices.Contains(part.ExcludeIDs, r.id)
 }
@@ -828,7 +828,7 @@ func (r *dbRow) probe() *outbox.Row {
 	return row
 }
 
-// ordered gives a table's rows in sweeping order. Rows are inserted in order.
+// sweep reads a page, or names a table that refuses the statement.
 func (w *world) sweep(q *outbox.SweepRequest) (outbox.Page, *outbox.Table) {
 	var page outbox.Page
 	for i := range q.Parts {
@@ -921,7 +921,7 @@ func (w *world) source(part *outbox.SweepPart) []*dbRow {
 	return rows
 }
 
-// anyBroken gives a table that a statement about the rows is refused for.
+// anyBroken gives a table that refuses statements about the rows.
 func (w *world) anyBroken(rows []*outbox.Row) *outbox.Table {
 	for _, row := range rows {
 		if w.broken[row.Table] {

@@ -3,7 +3,7 @@ package checkpoint
 // The simulation runs the Core in a made-up world (sim_*_test.go): a database, a
 // slot, Kafka, one or two processes and every fault of docs/internals/design.md, in an
 // order that a seed decides. After each step and at the end the invariants I1 to
-// I11 of docs/internals/design.md are checked, and a few things more, by name: "contract" is
+// I12 of docs/internals/design.md are checked, and a few things more, by name: "contract" is
 // what the Core and its driver owe each other (see Ready), "parts" what the parts of
 // the Core promise about themselves (parts_test.go), "busy" that nothing is asked
 // without end, "missed" that the watch finds only what was missed, and "block" that a

@@ -8,7 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// asleepCore has keys parked of which one is tried each second.
+// asleepCore has keys parked: each second one of them is tried.
 func asleepCore(t *testing.T, keys int) (*hotPath, func(n int) *park) {
 	t.Helper()
 	h := newHotPath(1)

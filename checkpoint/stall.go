@@ -56,8 +56,8 @@ func (c *Core) behind(s *stall, h uint32) {
 	s.rows = slices.Insert(s.rows, at, h)
 }
 
-// stalled puts a new row of the WAL behind those that wait, those of its key
-// before all others.
+// stalled puts a new row of the WAL behind waiting rows: those of its key, else those of
+// a scope that contains it. It returns false if there are none.
 func (c *Core) stalled(h uint32) bool {
 	if len(c.stalls) == 0 {
 		return false

@@ -132,7 +132,8 @@ func TestRowsWaitWithTheirTopic(t *testing.T) {
 	}
 }
 
-// What stays: a stall before its time, one whose first row can be no record, one of which the sink has rows.
+// What stays: a stall before its time, one whose first row cannot become a record, one of which the sink has
+// rows.
 func TestWhichStallsStay(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -192,7 +193,7 @@ func TestAStallGoesWithItsConnection(t *testing.T) {
 	}
 }
 
-// A row that can be no record stalls its key, also behind one that the sink has.
+// A row that cannot become a record stalls its key, also behind one that the sink has.
 func TestARowWithoutStateThatCanBeNoRecord(t *testing.T) {
 	t.Parallel()
 	c, rows := stateless(t, "1")

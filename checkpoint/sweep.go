@@ -6,8 +6,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// requestSweep asks for the next page of the scopes whose turn it is. While a
-// hand-back is before its gate's opening, nothing is swept.
+// requestSweep asks for the next page of the scopes whose turn it is. Nothing is swept
+// from the start of a hand-back until its gate opens.
 func (c *Core) requestSweep() {
 	c.hurry()
 	if c.cfg.Shadow || c.paced() || c.sweeps.page != nil || c.hb != nil || c.rows.count+c.cfg.PageRows > c.cfg.MaxRows || c.rows.bytes >= c.cfg.MaxBytes {
@@ -96,9 +96,9 @@ func (c *Core) Swept(page outbox.Page) {
 	}
 }
 
-// absorbSwept removes the parks of keys that the sweep found in order while a
-// wider park covers them. Without it a table parked for its many keys would wait
-// for keys that are not handed back before the table is.
+// absorbSwept removes the parks of keys that the sweep found in order while a wider park
+// covers them. Without it a table parked for its many keys would wait for keys that are
+// handed back only after the table.
 func (c *Core) absorbSwept(s *sweep) {
 	busy := map[outbox.Scope]bool{}
 	for e := range c.rows.flying() {

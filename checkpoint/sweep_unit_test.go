@@ -106,7 +106,7 @@ func TestWhichParksAreDue(t *testing.T) {
 	}
 }
 
-// Of a cluster or a topic nothing is published while it cannot be used.
+// Nothing of a cluster or topic is published while it cannot be used.
 func TestWhatBlocksASweep(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -137,7 +137,7 @@ func TestWhatBlocksASweep(t *testing.T) {
 	}
 }
 
-// A sweep of a page is asked for while there is room for one, and looks take turns with sweeps.
+// A page is asked for while there is room for one. Scans take turns with sweeps.
 func TestWhenASweepIsAskedFor(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -554,8 +554,8 @@ func TestWhatOfAPageIsPublished(t *testing.T) {
 	}
 }
 
-// Keys that a small page found in order go, where a wider park covers them: those of which nothing is in flight,
-// and that have not failed since and do not wait.
+// A wider park absorbs the keys that a small page found in order, unless rows of them are in flight, or they have
+// failed since or wait.
 func TestWhatASmallPageAbsorbs(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -608,7 +608,7 @@ func TestAPageOfTheStreamAbsorbsKeysAlone(t *testing.T) {
 	}
 }
 
-// When it was asked, and when a page of the whole stream came last, is told from other requests and failures.
+// Each request has its own generation, and that of the last page of the whole stream is remembered.
 func TestRequestsAreTold(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)

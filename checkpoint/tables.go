@@ -7,8 +7,8 @@ type tableSet struct {
 	byName    map[string]*outbox.Table
 	stateless bool            // the tables keep no state: nothing can be parked
 	broken    map[string]bool // the WAL's rows cannot be read as the mapping says
-	// Of tables without state: what was published before the connection; and that rows were not read, which
-	// nothing finds again, so no more is read.
+	// Of tables without state: before knows what was published before the connection. passedOver: rows were
+	// not read, and nothing finds them again, so no more is read.
 	before     publishedBefore
 	passedOver bool
 	lacking    map[string]bool // of the connection: the publication does not cover them, or they could not be read

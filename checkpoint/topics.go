@@ -27,8 +27,8 @@ type topicWait struct {
 	listed bool
 	// scan is what is looked for next. While it is scanNone brokers are to list topics first.
 	scan scan
-	// knownTopics, of unknown topics and never nil there: those that are none of them. None is
-	// taken out while the park lasts, and every topic with a park of its own is in it.
+	// knownTopics, only set for unknown topics: the topics that are none of them. It only grows
+	// while the park lasts, and has every topic with its own park.
 	knownTopics map[outbox.Scope]bool
 }
 
@@ -79,8 +79,8 @@ func (c *Core) isKnownTopic(topic outbox.Scope) bool {
 	return c.topics.proven[topic] || slices.ContainsFunc(c.parks.list, func(p *park) bool { return p.knownTopics[topic] })
 }
 
-// parkUnknown parks the unknown topics of the tables whose rows the sink gives back,
-// now or later: once the topic is released none may pass those.
+// parkUnknown parks the unknown topics of the tables whose rows the sink gives back, now
+// or later: once the topic is released, no row may pass those.
 func (c *Core) parkUnknown(o outbox.Outcome) {
 	for _, t := range c.cfg.Tables {
 		if p := c.parks.of(outbox.TopicsScope(t)); p != nil && p.phase == sweeping || !c.givesBack(o, t) {
@@ -102,9 +102,9 @@ func (c *Core) parkTopics(t *outbox.Table, reason string) *park {
 	return p
 }
 
-// unknownTopicsPark is the park of the table's unknown topics if the row, which can be
-// no record, names one and many keys of the table are parked already. Else rows that
-// name topics which are not allowed would park the table, and all its good rows.
+// unknownTopicsPark is the park of the table's unknown topics, if the row, which cannot
+// become a record, names one and MaxKeys keys of the table are parked already. Otherwise
+// rows that name forbidden topics would park the table with all its good rows.
 func (c *Core) unknownTopicsPark(r *outbox.Row) *park {
 	topic := outbox.TopicScope(r.Cluster, r.Topic)
 	p := c.parks.of(outbox.TopicsScope(r.Table))
@@ -117,7 +117,7 @@ func (c *Core) unknownTopicsPark(r *outbox.Row) *park {
 	return p
 }
 
-// givesBack says that the sink gives back, or will, rows of the table.
+// givesBack says that the sink gives rows of the table back, now or later.
 func (c *Core) givesBack(o outbox.Outcome, t *outbox.Table) bool {
 	if slices.ContainsFunc(o.Rows, func(r *outbox.Row) bool { return r.Table == t }) {
 		return true
@@ -152,7 +152,7 @@ func (c *Core) parkKnownTopic(r *outbox.Row, reason string) *park {
 
 // ---- which topics exist
 
-// wantTopics asks which topics exist, for whatever waits for one to.
+// wantTopics asks which topics exist, if a park waits for one.
 func (c *Core) wantTopics() {
 	if c.cfg.Shadow || c.parks.ofKind[outbox.ScopeTopic]+c.parks.ofKind[outbox.ScopeTopics] == 0 || c.topics.askAt.After(c.now) {
 		return
@@ -208,7 +208,7 @@ type scan uint8
 
 const (
 	scanNone   scan = iota // brokers are to list the topics first
-	scanListed             // of unknown topics: rows of such as are listed
+	scanListed             // of unknown topics: rows whose topics are listed
 	scanAny                // any row: without one the park can be handed back
 )
 
@@ -309,8 +309,8 @@ func (c *Core) scanned(s *sweep, page *outbox.Page, ended bool) {
 	}
 }
 
-// scanAgain is when to scan again. Up to the longest backoff the database is busy with
-// scans for a twentieth of the time at most.
+// scanAgain is when to scan again: the database spends at most a twentieth of its time on
+// scans, unless that means to wait beyond the longest backoff.
 func (c *Core) scanAgain(s *sweep) time.Time {
 	return c.now.Add(max(c.cfg.WatchEvery, min(20*c.now.Sub(s.at), c.cfg.BackoffMax)))
 }
@@ -324,8 +324,8 @@ func (c *Core) foundNone(p *park, ended bool) {
 	p.nextSweep = c.now.Add(sweepPause)
 }
 
-// scannedUnknown: topics that are found are parked alone, the missing ones only if
-// they are few. Rows that can be no record are left to the hand-back.
+// scannedUnknown: topics that are found are parked alone, the missing ones only if they
+// are few. Rows that cannot become a record are left to the hand-back.
 func (c *Core) scannedUnknown(p *park, s *sweep, page *outbox.Page, ended bool) {
 	few := !page.More && len(page.Rows) <= c.cfg.MaxTopics-c.parks.ofKind[outbox.ScopeTopic]
 	found, missing := 0, 0

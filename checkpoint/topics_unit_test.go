@@ -105,7 +105,7 @@ func TestTopicsAreAskedFor(t *testing.T) {
 	}
 }
 
-// Unknown topics of a table await the list while nothing is looked for.
+// Unknown topics of a table await the list while there is nothing to scan for.
 func TestUnknownTopicsAwaitTheList(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -130,7 +130,8 @@ func TestUnknownTopicsAwaitTheList(t *testing.T) {
 	}
 }
 
-// What a list says of a topic: it is there, it is missing, or nothing, of another cluster.
+// What a list says of a topic: it is there, it is missing, or nothing, if the list is
+// another cluster's.
 func TestTopicsAreListed(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -156,7 +157,7 @@ func TestTopicsAreListed(t *testing.T) {
 	}
 }
 
-// What a look at a topic's rows says.
+// What a scan of a topic's rows says.
 func TestLookedAtATopic(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -197,7 +198,7 @@ func TestLookedAtATopic(t *testing.T) {
 	}
 }
 
-// A look is repeated so that it takes a twentieth of the time at most, but comes by the longest wait.
+// Scans take a twentieth of the time at most, but the next comes by the longest wait.
 func TestLooksAreFewerTheLongerTheyTake(t *testing.T) {
 	t.Parallel()
 	c, _, _ := begun(t, outbox.PublishedStatus)
@@ -209,7 +210,7 @@ func TestLooksAreFewerTheLongerTheyTake(t *testing.T) {
 	}
 }
 
-// Looks are for a table's unknown topics alone, or for many topics.
+// A scan is for a table's unknown topics alone, or for many topics.
 func TestNextLook(t *testing.T) {
 	t.Parallel()
 	c, table, p := missing(t)
@@ -244,12 +245,12 @@ func TestNextLook(t *testing.T) {
 	}
 }
 
-// What a look at a table's unknown topics says.
+// What a scan of a table's unknown topics says.
 func TestLookedAtUnknownTopics(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
 		scan   scan
-		topics []string // of rows, "-" before one: it can be no record
+		topics []string // of rows, "-" before one: it cannot become a record
 		known  []string
 		keys   int
 		more   bool
@@ -300,7 +301,8 @@ func TestLookedAtUnknownTopics(t *testing.T) {
 	}
 }
 
-// Beyond so many topics, a table's unknown ones are parked, if the sink has or gives back rows of them.
+// Beyond MaxTopics a table's unknown topics are parked together, if the sink has or gives back rows of
+// them.
 func TestUnknownTopicsAreParked(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -351,7 +353,8 @@ func TestWhatTheSinkGivesBack(t *testing.T) {
 	gives("one of another topic that it has", false)
 }
 
-// Rows that can be no record are left to the unknown topics' park when many keys are parked.
+// Rows that cannot become a record are left to the unknown topics' park when many keys are
+// parked.
 func TestNoRecordOfAnUnknownTopic(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -416,8 +419,8 @@ func TestTopicsThatTookRecordsAreKnown(t *testing.T) {
 	}
 }
 
-// What looks ask for: the topics of all tables but those that are parked whole; of unknown topics those
-// that brokers list, or all rows when there are none.
+// What scans ask for: the topics of all tables but those that are parked whole; for unknown topics those
+// that brokers list, or all rows if there are none.
 func TestWhatALookAsksFor(t *testing.T) {
 	t.Parallel()
 	c, table, p := missing(t)
@@ -451,8 +454,8 @@ func TestWhatALookAsksFor(t *testing.T) {
 	}
 }
 
-// A topic that the sink blocks, or that becomes known, has rows of its that the sink has awaited; one that is
-// parked is not parked again.
+// The park of a topic that the sink blocks, or that becomes known, awaits the topic's rows in the sink. A
+// parked topic is not parked again.
 func TestTopicsAwaitTheirRows(t *testing.T) {
 	t.Parallel()
 	for name, parks := range map[string]func(c *Core, table *outbox.Table) *park{
@@ -476,7 +479,7 @@ func TestTopicsAwaitTheirRows(t *testing.T) {
 	}
 }
 
-// Beyond so many topics the unknown ones of those tables are parked of which the sink gives rows back, once.
+// Beyond MaxTopics the unknown topics are parked, once, of the tables whose rows the sink gives back.
 func TestOfWhichTablesUnknownTopicsAreParked(t *testing.T) {
 	t.Parallel()
 	c, table, _ := missing(t)

@@ -53,7 +53,7 @@ func TestRefusingTablesLeaveTheStreamItsTurn(t *testing.T) {
 	t.Error("the stream was never swept without the tables that refuse")
 }
 
-// So do tables that refuse every mark, of which only the first pages wait in memory.
+// So do tables that refuse every mark: only their first pages wait in memory.
 func TestUnmarkableTablesLeaveTheStreamItsTurn(t *testing.T) {
 	t.Parallel()
 	c, good, step := crowded()

@@ -17,7 +17,7 @@ type unended struct {
 	discarded map[uint32]uint64
 }
 
-// begin is a connection's start. Ids of before mean nothing after a failover.
+// begin is a connection's start. Earlier ids mean nothing after a failover.
 func (u *unended) begin(s *outbox.Snapshot) {
 	u.started = slices.Clone(s.InProgress)
 	u.discarded = map[uint32]uint64{}

@@ -35,7 +35,7 @@ func TestTheLedgerKeepsNoMoreThanItNeeds(t *testing.T) {
 	}
 }
 
-// A keepalive confirms only when nothing is unsettled, and never back.
+// A keepalive confirms only when nothing is unsettled, and never goes back.
 func TestKeepalives(t *testing.T) {
 	t.Parallel()
 	var l ledger
@@ -168,7 +168,7 @@ func TestSightings(t *testing.T) {
 	}
 }
 
-// Of the snapshots as many are remembered as a head start takes.
+// Snapshots are remembered for as long as a head start takes.
 func TestHorizons(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1000, 0)
@@ -415,7 +415,7 @@ func TestWhenASlotMayBeMade(t *testing.T) {
 	}
 }
 
-// What is shown of parks is shown again after a connection, and their count is told.
+// A new connection counts as a change of the parks that are shown.
 func TestAConnectionShowsItsParks(t *testing.T) {
 	t.Parallel()
 	c, _, _ := begun(t, outbox.PublishedStatus)
@@ -443,7 +443,7 @@ func TestWhatIsPaced(t *testing.T) {
 	}
 }
 
-// What an operator pauses is parked since then, and what is paused no more is swept again; tables of another
+// A scope is parked since the operator paused it, and swept again after the pause. Tables of another
 // configuration, and streams that park nothing, have nothing to pause.
 func TestWhatIsPaused(t *testing.T) {
 	t.Parallel()
@@ -519,7 +519,7 @@ func TestRowsOfOneIDAreLeft(t *testing.T) {
 	}
 }
 
-// Of rows that had one id, one whose mark is refused meanwhile says why they wait, and does not delay the next that is left.
+// When left rows share an id, one whose mark is refused says why they wait, and does not delay the next one.
 func TestARefusedMarkOfARowWhoseIDIsLeft(t *testing.T) {
 	t.Parallel()
 	c, table, now := begun(t, outbox.PublishedStatus)

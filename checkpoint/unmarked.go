@@ -7,22 +7,21 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// A row that was published, and whose mark of success the database refuses for the
-// row's own sake (a constraint, a trigger that raises, a value), is parked by
-// itself, whatever its key: it is out of its key's way, since it is in Kafka, and
-// only it must not be published again. Its park, durable like any other, is what
-// remembers that; the row itself is not kept. It is marked again with back-off,
-// also after a restart, until the mark is taken, or the row is gone.
+// A published row whose mark the database refuses for the row's own sake (a constraint, a
+// trigger that raises, a value) is parked by itself, not with its key: it is in Kafka, so
+// its key may go on, and only this row must not be published again. The durable park
+// remembers that; the row is not kept. It is marked again with back-off, also after a
+// restart, until the mark is taken or the row is gone.
 
-// unmarkedRow is what the park of such a row knows. No other park has any of it.
+// unmarkedRow is what only the park of such a row knows.
 type unmarkedRow struct {
 	// mark is the outstanding one, or nil: there is one at a time.
 	mark *outbox.Row
 	// left: the row is one of Core.Left's. The database remembers it by itself, so the park
 	// counts as durable and is not written.
 	left bool
-	// alsoLeft are when others were created that had the row's id before or after it, and are
-	// left too. Each is marked in its turn; it is not empty only if left is set.
+	// alsoLeft are the creation times of other left rows with the same id, each marked in its
+	// turn. Empty unless left is set.
 	alsoLeft []int64
 }
 
@@ -38,7 +37,7 @@ func (c *Core) unmarkable(h uint32, err error) {
 	}
 	c.settleUnder(e.tx, p)
 	c.drop(h)
-	c.troubleOver(key, r) // of a row without a key that is p, which waits
+	c.troubleOver(key, r) // without a key, key is p, which waits
 }
 
 // markUnmarked asks for the marks whose time has come.
@@ -91,9 +90,8 @@ func (c *Core) rememberCreated(p *park, created int64) {
 	}
 }
 
-// recall is the reverse of rememberCreated, of a park that was read. Of a blocked key's FAILED
-// row nothing is known but its id, which may be another's by now: the key is asked
-// about.
+// recall undoes rememberCreated for a park that was read. Of a blocked key's FAILED row only the
+// id is known, which may be another's by now, so the table is asked about the key.
 func (p *park) recall() {
 	switch {
 	case p.Unmarked():

@@ -43,11 +43,11 @@ func (c *Core) row(r *outbox.Row) {
 	case c.tables.before.published != nil && c.tables.before.published(r):
 		return
 	case r.AvailableAt == outbox.Never:
-		c.watch.expectAt(c.now.Add(askSoon)) // by then the table may say
+		c.watch.expectAt(c.now.Add(askSoon)) // by then the table may say when
 		return
 	case c.scheduled(r):
 		c.watch.expectAt(time.UnixMicro(r.AvailableAt))
-		return // selected by its state when it is due; holds nobody
+		return // the watch finds it when it is due; it holds no position and no key
 	}
 	if p := c.parks.discarding(r); p != nil {
 		if p.knownTopics != nil {
@@ -72,9 +72,9 @@ func (c *Core) row(r *outbox.Row) {
 	}
 }
 
-// scheduled says that the row is not available yet. One that was when it was
-// committed is not: our clock may be behind the server's, and rows behind it must
-// not pass it.
+// scheduled says that the row is not available yet. A row that was available at its
+// commit is not scheduled: our clock may be behind the server's, and later rows must not
+// pass it.
 func (c *Core) scheduled(r *outbox.Row) bool {
 	return r.AvailableAt > c.now.UnixMicro() && r.AvailableAt > c.ledger.opened
 }

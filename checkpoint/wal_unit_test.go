@@ -103,7 +103,7 @@ func TestLaterTransactionsAreLeft(t *testing.T) {
 	}
 }
 
-// A transaction of which rows were passed over has to end before the table is handed back.
+// A transaction with rows that were passed over has to end before its table is handed back.
 func TestWhatIsPassedOverIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
