@@ -67,10 +67,9 @@ const (
 	TableMapped
 	// Passed says that Count rows of Table, which is broken, were passed over.
 	Passed
-	// Unmapped says that a row of Relation, which was called Name, was ignored (and further
-	// ones will be), which is none of the stream's tables or known partitions.
-	// If it is a partition of a table of the stream, the open transaction must
-	// not be confirmed: reconnect with SetPartitions.
+	// Unmapped says that a row of Relation, then called Name, was ignored, as further ones
+	// will be: it is none of the stream's tables or known partitions. If it is a partition of
+	// one, the open transaction must not be confirmed: reconnect with SetPartitions.
 	Unmapped
 )
 

@@ -39,12 +39,12 @@ const maxCommit = 2 << 30
 type Decoder struct {
 	tables map[name]*outbox.Table   // as configured
 	leaves map[string]*outbox.Table // partitions, by schema.name
-	set    *charset.Set             // of the text that comes; nil: UTF-8
+	set    *charset.Set             // the encoding of the text; nil: UTF-8
 	enums  map[uint32]bool          // types that are enums, or domains over one
 
 	arena  *mapping.Arena // outlives connections: rows point into it
 	values []mapping.Value
-	binary bool // one of them came in binary form
+	binary bool // one of values is in binary form
 
 	// What follows is the connection's.
 
@@ -62,7 +62,8 @@ type Decoder struct {
 
 	inside bool // a transaction is open: tx
 	tx     outbox.Transaction
-	// sent: everything that commits below it has come, so no further transaction may.
+	// sent: everything that commits below it has come, so no further transaction may
+	// commit there.
 	sent outbox.LSN
 	err  *Error // why nothing more is decoded
 }
@@ -75,8 +76,8 @@ type relation struct {
 	id      uint32
 	name    name
 	columns int
-	// state is of the outbox table that the relation is, or is a partition of;
-	// nil: it is not ours.
+	// state is that of the outbox table that the relation is, or is a partition of; nil:
+	// not ours.
 	state *tableState
 	plan  *mapping.Plan // nil: not ours, or its columns do not fit
 }
@@ -125,9 +126,8 @@ func (d *Decoder) SetPartitions(leaves map[string]*outbox.Table) {
 	d.leaves = maps.Clone(leaves)
 }
 
-// SetCharset says what the text that comes is in, where the server was told to send it
-// as the database stores it. Like SetPartitions, call it before the first frame
-// of a connection.
+// SetCharset says how the text is encoded, where the server was told to send it as the
+// database stores it. Like SetPartitions, call it before the first frame of a connection.
 func (d *Decoder) SetCharset(set *charset.Set) { d.set = set }
 
 // SetEnums says which types are enums or domains over one: their binary form is
@@ -313,7 +313,7 @@ func (d *Decoder) insert(c *cursor, b *Batch) *Error {
 	case len(r.state.broken) > 0:
 		b.passed(r.state.table)
 	case d.binary && r.plan.Binary() != nil:
-		// No fault of the row, so it must not fail for it.
+		// The row is not at fault, so it must not fail.
 		return &Error{What: "has a value in binary form: " + r.plan.Binary().Error(), NeedsText: true}
 	case !r.plan.Ours(d.values, d.arena):
 		b.left(r.state.table)
@@ -380,7 +380,7 @@ func (d *Decoder) tuple(c *cursor, r *relation) *Error {
 	return nil
 }
 
-// update is of no concern: the table's own application, or our marks where the
+// update counts a change that makes no row: the application's, or our mark where the
 // publication is not insert-only.
 func (d *Decoder) update(c *cursor, b *Batch) *Error {
 	r, err := d.changed(c)

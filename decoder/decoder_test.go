@@ -301,7 +301,7 @@ func TestRelationsReplaceOneAnother(t *testing.T) {
 	}
 }
 
-// A relation that another took the place of is gone, the other keeps its place.
+// A relation that another one replaced is gone; the other one stays.
 func TestWhatIsLeftOfReplacedRelations(t *testing.T) {
 	t.Parallel()
 	described := func(id uint32, name string) []byte { return relationMsg(id, "public", name, columns()...) }
@@ -333,7 +333,7 @@ func TestDomainsAreReadAsTheirBaseType(t *testing.T) {
 	expect(t, b, "begin 7 committing at 0/100", "table mapped public.outbox", "rows a/7")
 }
 
-// An enum's binary form is its label, also where its type had an id that a domain had.
+// An enum's binary form is its label, also where a domain had the id of its type before.
 func TestEnumsInBinary(t *testing.T) {
 	t.Parallel()
 	d := New([]*outbox.Table{table("outbox")})
@@ -504,8 +504,8 @@ func TestTimeOfACommitFarAhead(t *testing.T) {
 	}
 }
 
-// What was said to be sent is over: a transaction that commits there comes too late. Positions of one connection only
-// rise, so one that goes back says nothing.
+// A transaction that commits below Sent's position comes too late. Positions of one connection only rise, so one that
+// goes back says nothing.
 func TestATransactionBelowWhatWasSentIsRefused(t *testing.T) {
 	t.Parallel()
 	d := New([]*outbox.Table{table("outbox")})

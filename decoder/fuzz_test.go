@@ -61,8 +61,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// sameForPglogrepl: pglogrepl wants longer messages than can be, of a table
-// without columns for one.
+// sameForPglogrepl: pglogrepl refuses some valid messages as too short, such as those of
+// a table without columns.
 func sameForPglogrepl(frames [][]byte) bool {
 	for _, frame := range frames {
 		if _, err := recovered(pglogrepl.Parse, frame); err != nil {

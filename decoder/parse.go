@@ -6,9 +6,9 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// parse has pglogrepl read a message. It is the one place that bears with what
-// pglogrepl does not check: it panics on messages that end too early, and ignores
-// bytes that are left over.
+// parse has pglogrepl read a message. It alone makes up for what pglogrepl does not
+// check: that panics on messages that end too early, and ignores bytes that are left
+// over.
 func parse(frame []byte) (m pglogrepl.Message, problem *Error) {
 	defer func() {
 		if recover() != nil { // an index out of range
@@ -24,7 +24,7 @@ func parse(frame []byte) (m pglogrepl.Message, problem *Error) {
 	return m, read(m, err, frame)
 }
 
-// read is what is wrong with a message that pglogrepl read, or could not.
+// read says what is wrong with a message that pglogrepl has read or could not read.
 func read(m pglogrepl.Message, err error, frame []byte) *Error {
 	switch {
 	case err != nil: // too short, or a text without its end

@@ -231,8 +231,8 @@ func likeSelect(t *testing.T, conn *pgconn.PgConn, table *outbox.Table, b *Batch
 
 const recordedDir = "testdata/recorded"
 
-// keep writes a recording and what it means. FuzzDecode takes each recording
-// as a seed; of PostgreSQL 15 also parts of it, which it finds more in.
+// keep writes a recording and what it means. FuzzDecode takes each recording as a seed;
+// of PostgreSQL 15 also its parts, in which it finds more.
 func keep(t *testing.T, name string, frames [][]byte, events []string) {
 	t.Helper()
 	var file, transaction bytes.Buffer

@@ -69,8 +69,8 @@ func (d *Decoder) replace(r *relation, b *Batch) {
 	d.byName[r.name] = r.id
 }
 
-// forget removes a relation that r takes the place of. If it was what kept its
-// table from being mapped, and r is not of that table, that is told here.
+// forget removes a relation that r replaces. If r is not of its table, forget tells when
+// that table is mapped again without it.
 func (d *Decoder) forget(old, r *relation, b *Batch) {
 	delete(d.relations, old.id)
 	delete(d.byName, old.name)
