@@ -29,10 +29,10 @@ func (s *State) Undecodable() (reason string, hints []string) {
 	return fmt.Sprintf("output_plugin_libraries is '%s', which does not name pgoutput", s.Plugins), s.Platform.Hints(allow(libraries...))
 }
 
-// names are those in a list of the server, quoted where they have to be.
+// names finds the names in a setting that is a list, quoted where they have to be.
 var names = regexp.MustCompile(`"(?:[^"]|"")*"|[^\s,"]+`)
 
-// listed are the names in a list of the server.
+// listed are the names in a setting that is a list.
 func listed(setting string) []string {
 	all := names.FindAllString(setting, -1)
 	for i, name := range all {

@@ -126,8 +126,8 @@ func startError(slot string, server error) *postgres.Error {
 	return e
 }
 
-// pluginRefused is what ends the refusal of the output plugin; empty: it is another one. The
-// server's hint names the setting in every language.
+// pluginRefused is what ends a refusal of the output plugin; empty: the error is another one.
+// The server's hint names the setting in every language.
 func pluginRefused(err error) string {
 	if server := postgres.ServerError(err); server == nil || !strings.Contains(server.Hint, "output_plugin_libraries") {
 		return ""
@@ -149,8 +149,8 @@ func streamError(slot string, server error) *postgres.Error {
 	return e
 }
 
-// unreadable says whether a decoding error would come again on every retry:
-// not what resources, operators and connections cause.
+// unreadable says whether a decoding error would come again on every retry. Those that
+// resources, operators and connections cause would not.
 func unreadable(code string) bool {
 	if len(code) != 5 {
 		return false

@@ -29,9 +29,9 @@ func newFrames(conn net.Conn, base, longest int) *frames {
 	return &frames{conn: conn, base: base, max: longest}
 }
 
-// next returns the next complete message that is here already; its body is
-// valid until fill. Of a change of a row that is longer than max it has the
-// short values only, see longMessage.
+// next returns the next complete message that is here already; its body is valid until
+// fill. A change of a row that is longer than max has its short values only, see
+// longMessage.
 func (f *frames) next() (kind byte, body []byte, ok bool, err error) {
 	if f.long != nil {
 		body, ok, err = f.longBody()

@@ -17,8 +17,8 @@ import (
 // Near the tip it would only add latency, so there it never pauses.
 type gatherConn struct {
 	net.Conn
-	// pauses: bytes that are not read yet gather without stopping the server. A
-	// Unix-domain socket holds some 150 rows, so there they do not.
+	// pauses: unread bytes gather without stopping the server. In a Unix-domain socket,
+	// which holds some 150 rows, they do not.
 	pauses bool
 	buf    []byte
 	r, w   int
@@ -27,9 +27,8 @@ type gatherConn struct {
 
 const (
 	gatherBuffer = 256 << 10 // bytes, of a gatherConn
-	// gatherMark bytes in the socket end the kernel's silence in a pause. The kernel
-	// gives the receive window room for as much at least, so it is what a longer
-	// pause fills.
+	// In a pause the kernel is silent until gatherMark bytes are in the socket. It gives
+	// the receive window at least that much room, so a longer pause fills it.
 	gatherMark = 256 << 10
 )
 
@@ -138,10 +137,10 @@ func (d *dialer) dialGathering(ctx context.Context, network, address string) (ne
 	if err != nil {
 		return nil, err
 	}
-	// The receive buffer is left to the kernel. Small packets fill one of a fixed
-	// size before the window is closed, whatever the size: then what comes is thrown
-	// away, the answers to what we send with it, and while nobody reads, the server
-	// takes us for gone.
+	// The kernel sizes the receive buffer. Small packets fill one of a fixed size,
+	// whatever the size, before the window is closed. Then what comes is thrown away,
+	// answers to what we send included, and while nobody reads, the server takes us for
+	// gone.
 	_, pauses := conn.(*net.TCPConn)
 	d.last = &gatherConn{Conn: conn, pauses: pauses}
 	return d.last, nil

@@ -27,10 +27,10 @@ type State struct {
 	Ended map[uint32]outbox.LSN
 
 	Version int // server_version_num, for example 150018
-	// Lacking is what a server that is newer than is known has not, and a stream needs. With any, nothing is
-	// known of slot, publication and tables.
+	// Lacking is what a stream needs and a server newer than the known ones does not have. If there is any,
+	// nothing is known of slot, publication and tables.
 	Lacking []string
-	// Untold is what such a server does not tell, and a stream can do without.
+	// Untold is what such a server does not tell and a stream can do without.
 	Untold   []string
 	WALLevel string
 	// EffectiveLevel is effective_wal_level; before version 19 there is none.
@@ -110,9 +110,9 @@ type TableState struct {
 	Columns     []string
 	Generated   map[string]bool // the generated columns; true: STORED
 	RowFilter   string
-	// Types are the OIDs of the columns' types, of columns that can stand in a row filter: none
-	// before version 15 and where the publication publishes updates, which the server
-	// then refuses to the application. A collation of users makes it 0.
+	// Types are the type OIDs of the columns that can stand in a row filter; 0: the collation is
+	// a user's. There are none before version 15, and none where the publication publishes
+	// updates: with a filter the server would refuse these to the application.
 	Types map[string]uint32
 	OID   uint32 // 0: it does not exist
 }
@@ -257,8 +257,8 @@ func (in *inspection) platform() {
 	in.state.Platform = platform.Of(signs)
 }
 
-// identify runs IDENTIFY_SYSTEM and reads the timeline's history, where the session knows
-// replication commands. A pooler may have dropped that it is to.
+// identify runs IDENTIFY_SYSTEM and reads the timeline's history, if the session knows
+// replication commands: a pooler may have dropped the parameter.
 // https://www.postgresql.org/docs/current/protocol-replication.html
 func (in *inspection) identify() {
 	backend := in.rows(1, `SELECT coalesce((SELECT backend_type FROM pg_stat_activity WHERE pid = pg_backend_pid()), '')`)

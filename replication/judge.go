@@ -37,8 +37,8 @@ type Verdict struct {
 	// Add are the tables that the publication lacks, where they can be added; the
 	// stream can go on without them, their rows left to the sweeper.
 	Add []*outbox.Table
-	// Tables are those whose rows do not, or not rightly, come through the
-	// publication, with the reason: to be parked for CausePublication.
+	// Tables are those whose rows the publication lacks, or passes wrongly, with the
+	// reason: to be parked for CausePublication.
 	Tables []TableVerdict
 	// Err is what only a person can fix; meanwhile the stream is swept.
 	Err *postgres.Error
@@ -246,8 +246,7 @@ func foreignTimeline(s *State, remembered Identity) string {
 	return ""
 }
 
-// unprovenSlot finds a slot that can be read, while the stream does not
-// know that nothing came before it.
+// unprovenSlot finds a readable slot that may have missed earlier rows.
 func unprovenSlot(s *State, cfg *Config, remembered Identity) string {
 	switch {
 	case remembered.SystemID == "" || remembered.Slot != cfg.Slot:

@@ -54,9 +54,9 @@ type Config struct {
 	ConnectTimeout time.Duration
 	// StandbyPoll is how often a standby asks for the lock, ± 25 %. Default 400 ms.
 	StandbyPoll time.Duration
-	// MaxFrame is the longest message that is kept whole, in bytes. Of a longer
-	// change of a row, values that do not fit are left out, see LongText; what
-	// else is longer is an ErrFrameTooLarge. Default 8 MiB.
+	// MaxFrame is the longest message that is kept whole, in bytes. A longer change of a
+	// row loses the values that do not fit, see LongText; any other longer message is an
+	// ErrFrameTooLarge. Default 8 MiB.
 	MaxFrame int
 	// ReadBuffer is the usual size of the receive buffer, in bytes. Default 512 KiB.
 	ReadBuffer int
@@ -222,7 +222,7 @@ SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives
 	return nil
 }
 
-// Charset is what the text in the WAL is in. nil: UTF-8.
+// Charset is the encoding of the text in the WAL. nil: UTF-8.
 func (c *Conn) Charset() *charset.Set { return c.set }
 
 // acquire asks for the lock until it has it.
@@ -286,10 +286,10 @@ func (c *Conn) Beat(ctx context.Context) error {
 	return nil
 }
 
-// Guard takes one more lock, of a key that nobody else has, and returns the key. For as
-// long as this session lives, a statement of another session finds by it that it runs on
-// the very server that the session is on, and not on one that was promoted meanwhile, or
-// has begun again. Call it before streaming; the lock ends with the connection.
+// Guard takes one more lock, with a key that nobody else has, and returns the key. While
+// this session lives, the lock shows a statement of another session that it runs on the
+// same server, not on one that was promoted or restarted meanwhile. Call it before
+// streaming; the lock ends with the connection.
 func (c *Conn) Guard(ctx context.Context) (int64, error) {
 	for {
 		key := rand.Int64() // #nosec G404 -- distinct, no secret
@@ -333,7 +333,7 @@ func (c *Conn) query(ctx context.Context, doing, statements string, args ...any)
 	return rows, nil
 }
 
-// commandFailed tells what a command's error says; the connection may be gone with it.
+// commandFailed makes an Error of a command's error, which may have ended the connection.
 func (c *Conn) commandFailed(what string, err error) *postgres.Error {
 	down := shuttingDown(err)
 	if down {
@@ -367,9 +367,8 @@ func run(ctx context.Context, pg *pgconn.PgConn, statements string) ([][]string,
 	return rows, nil
 }
 
-// Close ends the session and with it leadership. It sends what politeness
-// asks for, at most for a second; to confirm a last position and be sure that
-// it arrived, call Stop before.
+// Close ends the session and with it leadership. It takes a second at most to say
+// goodbye. To confirm a last position and be sure that it arrived, call Stop before.
 func (c *Conn) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

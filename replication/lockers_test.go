@@ -9,8 +9,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// Who has a table or a partition of it locked is told, without waiting for the lock; who waits
-// as well is not, and the text is the same as long as the same transaction has it.
+// LockersOf tells who has a table or a partition of it locked, without waiting for the lock. It
+// does not tell who else waits, and its text stays the same while the same transaction has the
+// lock.
 func TestWhoHasATableLocked(t *testing.T) {
 	db := harness.Postgres(t)
 	db.Exec(t, `CREATE TABLE whole (part int) PARTITION BY LIST (part); CREATE TABLE leaf PARTITION OF whole FOR VALUES IN (1); CREATE TABLE other ()`)

@@ -16,8 +16,8 @@ const (
 const (
 	// longestMessage is what PostgreSQL can send at most.
 	longestMessage = 1 << 30
-	// smallValue and less is kept of a long message in any case: the columns that
-	// name a row must not give way to others before them.
+	// Values of smallValue bytes or less are kept up to twice max: the columns that name
+	// a row must not give way to others before them.
 	smallValue = 4 << 10
 )
 
@@ -36,8 +36,8 @@ type longMessage struct {
 	begun   bool
 }
 
-// read takes as much of b, which is of the message, as it can, and says how much;
-// 0: more is needed.
+// read takes as much as it can of b, a part of the message, and says how much; 0: it
+// needs more.
 func (l *longMessage) read(b []byte) (int, error) {
 	switch {
 	case l.copying > 0:
@@ -75,7 +75,7 @@ func (l *longMessage) tuple(b []byte) (int, error) {
 	if len(b) < head {
 		return 0, nil
 	}
-	// Of a column at least a byte is kept, so more tuples would be kept without bound.
+	// At least a byte of each column is kept, so the number of tuples needs a bound.
 	if l.tuples++; l.tuples > 2 {
 		return 0, fmt.Errorf("%w: a change of a row with more than its old and its new values", ErrProtocol)
 	}
@@ -136,8 +136,8 @@ func (f *frames) longBody() (body []byte, ok bool, err error) {
 	return l.kept, true, nil
 }
 
-// Change is a message of pgoutput that comes in pieces. Of a change of a row that
-// is longer than max it keeps what a Conn would keep.
+// Change is a message of pgoutput that comes in pieces. If it is a change of a row longer
+// than max, it keeps what a Conn would keep.
 type Change struct{ frames frames }
 
 // NewChange begins a message of so many bytes.

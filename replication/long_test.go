@@ -10,9 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever the pieces that a long change of a row comes in, what is kept of it
-// is the same: its short values, and the lengths of the others; and the next
-// message is found behind it.
+// In whatever pieces a long change of a row comes, the same is kept of it: its short
+// values, and the lengths of the others. The next message is found behind it.
 func TestLongMessage(t *testing.T) {
 	t.Parallel()
 	const most = 16 << 10

@@ -18,10 +18,10 @@ const Newest = 19
 // Named is the server's version for people.
 func (s *State) Named() string { return fmt.Sprintf("%d.%d", s.Version/10_000, s.Version%10_000) }
 
-// Newer says that the server's catalogue may be another one than is known.
+// Newer says that the server's catalogue may differ from the known one.
 func (s *State) Newer() bool { return s.Version/10_000 > Newest }
 
-// What is asked of the catalogue, and what is not known where the server cannot say; empty: nothing streams.
+// The statements on the catalogue, and what stays unknown without each; empty: a stream needs it.
 var (
 	asked = []struct {
 		sql     string
@@ -44,8 +44,8 @@ var (
 		{sql: sql.TableLockers, args: []any{[][2]string{}}, without: "who has a table locked"},
 		{sql: sql.SlotsList, without: "what outbox-cdc slots lists"},
 	}
-	// sinceThen are columns that older servers lack: a statement goes on without them, and would
-	// take a newer server for an old one.
+	// sinceThen are columns that older servers lack: statements do without them, and so would take
+	// a newer server for an old one.
 	sinceThen = []struct{ relation, name, without string }{
 		{relation: "pg_publication_rel", name: "prexcept"}, // a table that is excluded would be taken for a published one
 		{relation: "pg_publication", name: "pubgencols"},
@@ -55,8 +55,8 @@ var (
 	}
 )
 
-// newer asks a server that is newer than is known whether it knows what it will be asked for. EXPLAIN
-// looks all names of a statement up, and runs nothing.
+// newer asks a server newer than the known ones whether it has all that our statements name: EXPLAIN
+// looks the names up, and runs nothing.
 func (in *inspection) newer() {
 	for _, c := range sinceThen {
 		found := in.rows(1, `SELECT a.attname::text FROM pg_catalog.pg_attribute a
@@ -97,8 +97,8 @@ func (in *inspection) lacks(name, without string) {
 // identifier is a name as statements have it.
 var identifier = regexp.MustCompile(`^[\w.]+`)
 
-// unknownIn is what the server's error about a statement names: a column with its relation, where the
-// statement says of which relation it is.
+// unknownIn is the name in a statement that the server's error is about: a column with its relation, if
+// the statement says which.
 func unknownIn(statement string, err error) string {
 	server := postgres.ServerError(err)
 	text, at := []rune(statement), int(server.Position)-1
@@ -117,8 +117,8 @@ func unknownIn(statement string, err error) string {
 	return found
 }
 
-// unknownCatalogue says what a newer server lacks of the catalogue as it is known, and what to do; no reason: nothing
-// that a stream needs.
+// unknownCatalogue says what a newer server lacks of the known catalogue, and what to do; no reason: it has all that a
+// stream needs.
 func (s *State) unknownCatalogue() (reason string, hints []string) {
 	if len(s.Lacking) == 0 {
 		return "", nil

@@ -9,7 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// A newer server is asked whether it knows what it will be asked for, a column at a time; the newest one that is known has it all.
+// A newer server is asked whether it has each column that our statements name; the newest known one has them all.
 func TestWhatANewerServerLacks(t *testing.T) {
 	t.Parallel()
 	db := harness.Postgres(t)

@@ -224,7 +224,7 @@ func (t *TableState) Listed() string {
 	return quoteTable(t.Table)
 }
 
-// of is what is known of a table; of one that was not looked at, nothing.
+// of is what is known of a table: nothing of one that was not looked at.
 func (s *State) of(t *outbox.Table) *TableState {
 	for i := range s.Tables {
 		if s.Tables[i].Table == t {
@@ -281,8 +281,8 @@ func addTableSteps(s *State, cfg *Config, quotedPublication string) ([]Step, err
 }
 
 // filterSteps give tables of a publication of ours the row filters that their mappings ask
-// for. A running stream sees it, and sweeps the table once: rows that became its own
-// were not passed before. Nothing could find those of a table without state.
+// for. A running stream notices and sweeps the table once, for rows that the old filter held
+// back. Tables without state keep their filter: nothing could find such rows.
 func filterSteps(s *State, cfg *Config) []Step {
 	var plan []Step
 	for i := range s.Tables {
@@ -406,10 +406,10 @@ type Progress struct {
 	Blocked func(Step, *Blocked) // it waits for transactions to end
 }
 
-// Apply carries steps out in order and stops at the first error. It may be
-// repeated. The connection must not be in a transaction. The making of a slot
-// waits as long as the context allows. Before each step it looks whether schema
-// outbox_cdc can be trusted, which somebody may have made since the last one.
+// Apply carries steps out in order and stops at the first error. It may be repeated. The
+// connection must not be in a transaction. The making of a slot waits as long as the
+// context allows. Before each step it checks that schema outbox_cdc can be trusted:
+// somebody may have made it since the last one.
 func Apply(ctx context.Context, pg *pgconn.PgConn, setup Setup, plan []Step, progress Progress) error {
 	there := false
 	for _, step := range plan {

@@ -13,8 +13,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// What is taken from the catalogues is what pg_publication_tables lists, of every kind of
-// publication and table.
+// The catalogues give what pg_publication_tables lists, for every kind of publication and
+// table.
 func TestPublishedIsWhatTheServerLists(t *testing.T) {
 	t.Parallel()
 	db := harness.Postgres(t)
@@ -71,7 +71,7 @@ func TestPublishedIsWhatTheServerLists(t *testing.T) {
 	}
 }
 
-// Who has a partition, or a table of another stream, locked keeps no inspection waiting.
+// A locked partition, or a locked table of another stream, keeps no inspection waiting.
 func TestInspectionWaitsForNoLock(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

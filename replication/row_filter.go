@@ -19,9 +19,10 @@ type FilterFit uint8
 
 // The fits.
 const (
-	// FilterFits: it passes what it should: every row, or those that the filter can tell.
+	// FilterFits: it passes what it should: every row, or those that a row filter can
+	// select.
 	FilterFits FilterFit = iota
-	// FilterMissing: it passes rows of others too, which is only a cost.
+	// FilterMissing: it passes other rows too, which only costs time.
 	FilterMissing
 	// FilterDiffers: it may hold back rows of the stream.
 	FilterDiffers
@@ -51,8 +52,8 @@ func (t *TableState) Refilters(s *State) bool {
 }
 
 // Filter is the condition under which the publication is to pass the table's rows, as the
-// server prints it: that of its share, and those of its mapping that a row filter can
-// have. The decoder tells by the others. Empty: every row passes.
+// server prints it: that of its share, and those of its mapping that a row filter can have.
+// The decoder checks the others. Empty: every row passes.
 // https://www.postgresql.org/docs/current/logical-replication-row-filter.html#LOGICAL-REPLICATION-ROW-FILTER-EXPRESSIONS
 func (t *TableState) Filter() string {
 	var terms []string
@@ -88,7 +89,7 @@ func (t *TableState) rowTerm(c *outbox.RowCondition) string {
 	return anyOf(ways)
 }
 
-// knownTerm is that the topic's map has the value.
+// knownTerm is the condition that the topic's map has the value.
 func (t *TableState) knownTerm(e *outbox.Expr) string {
 	ways, ok := t.equalities(e.Column, slices.Sorted(maps.Keys(e.Map.Exact)))
 	column := sql.Identifier(e.Column)
@@ -138,8 +139,8 @@ func ascii(text string) bool {
 	return !strings.ContainsFunc(text, func(c rune) bool { return c == 0 || c > '~' })
 }
 
-// literals write a value for each type of a column, as the server prints it; empty: no such
-// column prints it. Other types, of users among them, stand in no row filter.
+// literals write a value as the server prints it, by the column's type; empty: no such column
+// has it. Columns of other types, users' among them, stand in no row filter.
 var literals = map[uint32]func(string) string{
 	pgtype.TextOID:    func(v string) string { return sql.Literal(v) + "::text" },
 	pgtype.VarcharOID: func(v string) string { return sql.Literal(v) + "::text" },

@@ -81,8 +81,8 @@ func TestRowFiltersOfMappings(t *testing.T) {
 	}
 }
 
-// Other conditions than before, and a filter of somebody else's, are told; init replaces
-// them where the publication is ours and the table has state.
+// Filters of other conditions, or of somebody else, are told; init replaces them where the
+// publication is ours and the table has state.
 func TestRowFiltersAreReplaced(t *testing.T) {
 	t.Parallel()
 	db := harness.Postgres(t)

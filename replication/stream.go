@@ -80,9 +80,9 @@ func (c *Conn) startOnce(ctx context.Context) error {
 	return nil
 }
 
-// asStored has the server send text as the database stores it, since it ends the
-// stream at the first character that it cannot turn into UTF-8, for ever. It
-// returns the publication's name in that encoding.
+// asStored has the server send text as the database stores it: the server would end the
+// stream, for ever, at the first character that it cannot convert to UTF-8. It returns
+// the publication's name in that encoding.
 func (c *Conn) asStored(ctx context.Context) (publication string, err error) {
 	if c.set == nil {
 		return c.cfg.Publication, nil

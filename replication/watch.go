@@ -24,7 +24,8 @@ func publicationMark(oid, xmin, members string) string {
 	return strings.TrimSpace(oid + " " + xmin + " " + members)
 }
 
-// PassedOver is put behind a Mark whose rows were passed over: no later Mark is like it.
+// PassedOver is appended to a Mark under which rows were passed over: no later Mark equals
+// it.
 const PassedOver = " 0=0"
 
 // Watched is what a leader looks at every few seconds.
@@ -35,8 +36,8 @@ type Watched struct {
 }
 
 // Watch looks at a slot, its publication and its tables in 0.2 ms. A publication that was
-// dropped and re-created between two calls has passed over rows silently on version 18,
-// and ended the stream before.
+// dropped and re-created between two calls has silently passed over rows on version 18, and
+// ended the stream on earlier ones.
 func Watch(ctx context.Context, q postgres.DB, cfg Config) (w Watched, err error) {
 	err = q.Ask(ctx, Watching(cfg, &w))
 	return w, err
@@ -108,9 +109,9 @@ func parseRelations(tables []*outbox.Table, oids []string) (map[string]uint32, e
 	return relations, nil
 }
 
-// Replaced compares the relations that tables were and are: it says which table
-// is another one, or gone, or nothing. One that was missing and came back did no
-// harm: its rows are not in the WAL until the publication has it. It is pure.
+// Replaced compares which relations the tables were and are: it says which table is
+// another one, or gone, or nothing. One that was missing and came back did no harm: its
+// rows are not in the WAL until the publication has it. It is pure.
 func Replaced(before, after map[string]uint32) string {
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		was := before[name]
@@ -164,8 +165,8 @@ func (r Retained) HeldByOthers(budget uint64) bool {
 	return budget > 0 && r.Bytes() > budget/4*3 && r.Lag() <= budget/4
 }
 
-// HolderOf is the oldest open transaction where others have the slot hold back most of the
-// budget; none where they do not, or where it has ended.
+// HolderOf is the oldest open transaction, if others have the slot hold back most of the
+// budget; none if they do not, or it has ended.
 func HolderOf(ctx context.Context, q postgres.DB, r Retained, budget uint64) (Blocker, error) {
 	if !r.HeldByOthers(budget) {
 		return Blocker{}, nil
@@ -207,7 +208,7 @@ func ReadHolder(ctx context.Context, q postgres.DB, slot string) (Holder, error)
 }
 
 // Standbys asks which sessions wait for the leadership over a slot: those whose names begin as the leader's does, up to
-// its host. Anybody may call a session so: it is for people.
+// its host. Any session may have such a name: the answer is for people only.
 func Standbys(slot, leader string, to *[]Holder) postgres.Question {
 	begin := leader[:strings.LastIndexByte(leader, '@')+1]
 	return postgres.Question{SQL: sql.Standbys, Args: []any{LockKey(slot), begin}, Read: func(found pgx.Rows, err error) error {
@@ -227,14 +228,14 @@ func Standbys(slot, leader string, to *[]Holder) postgres.Question {
 }
 
 // heartbeatTimeout bounds a heartbeat. It waits for no lock, so a connection without an answer for
-// so long is silent, and what else its caller does regularly must not wait for it.
+// so long is silent, and its caller has other regular work to do.
 const heartbeatTimeout = 5 * time.Second
 
-// Heartbeat has a transaction of its own that changes nothing commit, so that the
-// slot of an idle outbox can move on in a busy cluster; it returns a position
-// that the WAL passes by that. No other consumer of the WAL sees anything of it,
-// as it would of a message: Debezium sends those to a topic, and stops
-// where that topic does not exist. It gives up after five seconds.
+// Heartbeat commits a transaction that changes nothing, so that the slot of an idle
+// outbox can move on in a busy cluster. It returns a position that the WAL passes by
+// that. Other consumers of the WAL do not see it, as they would see a message: Debezium
+// sends messages to a topic, and stops where that topic does not exist. It gives up after
+// five seconds.
 func Heartbeat(ctx context.Context, q postgres.DB) (outbox.LSN, error) {
 	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
@@ -309,8 +310,8 @@ func (b Blocker) Text() string {
 	return b.String()
 }
 
-// Lasting is b without what changes from one look to the next, for a reason that is
-// told again only when it is another one.
+// Lasting is b without what changes from one look to the next, so that a reason made of
+// it changes only with the transaction.
 func (b Blocker) Lasting() Blocker {
 	b.State, b.Seconds = "", 0
 	return b
