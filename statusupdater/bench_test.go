@@ -12,8 +12,8 @@ import (
 
 const benchRows = 100_000
 
-// BenchmarkMarking compares the updater with the bare statement that the bar
-// is set by: unnest UPDATEs of 1000 rows on one connection.
+// BenchmarkMarking compares the updater with the bare statement that sets the bar: unnest
+// UPDATEs of 1000 rows on one connection.
 func BenchmarkMarking(b *testing.B) {
 	b.Run("bare", func(b *testing.B) {
 		for range b.N {

@@ -59,13 +59,12 @@ type claim struct {
 	warned bool
 }
 
-// Claim locks the rows that are pending, unless somebody else has
-// locked, and answers for each row, in their order: CheckPending means that it
-// is claimed, CheckTaken that another relay has it. A claimed row, which is Checked.Now from
-// then on, stays locked, and another relay's SKIP LOCKED passes over it, until its mark, given to
-// Do, is answered, or until Unclaim; both take effect when every row of the same
-// Claim has come that far. If the connection breaks the locks are gone, which
-// nobody is told: marks are then written as those of other rows are.
+// Claim locks the pending rows that nobody else has locked, and answers for each row, in their
+// order: CheckPending means that it is claimed, and is Checked.Now from then on; CheckTaken that
+// another relay has it. A claimed row stays locked, so another relay's SKIP LOCKED passes over it,
+// until its mark, given to Do, is answered, or until Unclaim. Both take effect when every row of
+// the Claim has one of them. If the connection breaks, the locks are gone and nobody is told: marks
+// are then written like those of other rows.
 //
 // It waits for one of Config.Claims connections, and works while Run does. A
 // *tablesql.TableError says which table refuses; other errors pass, and
@@ -235,7 +234,8 @@ func (k *keeper) tryLock(ctx context.Context, c *claim, rows []*outbox.Row, bare
 	return checked, nil
 }
 
-// lockAll finds out which table refuses by asking for each alone.
+// lockAll locks the rows of all looks. If that is refused, it tries each look alone, to
+// find the table that refuses.
 func (k *keeper) lockAll(ctx context.Context, c *claim, looks []*tablesql.Look) (outbox.Snapshot, error) {
 	settings := tablesql.Settings{LockTimeout: k.cfg.LockTimeout, StatementTimeout: k.cfg.StatementTimeout * 5 / 6, IdleTimeout: k.cfg.ClaimIdle}
 	snapshot, err := tablesql.Lock(ctx, c.conn.Conn(), settings, looks...)

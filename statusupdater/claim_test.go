@@ -51,8 +51,8 @@ func (b *bench) notifications(n int) []*outbox.Row {
 		FROM generate_series(1, %d) RETURNING id::text`, n))
 }
 
-// claim claims rows and checks what was answered, in the rows' order. Those that it claimed take
-// the place of rows.
+// claim claims rows and checks the answers, in the rows' order. It puts claimed rows in the place
+// of the given ones.
 func (b *bench) claim(rows []*outbox.Row, want ...outbox.CheckState) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)

@@ -23,8 +23,8 @@ type queueKey struct {
 	table *outbox.Table
 	kind  outbox.MarkKind
 	free  bool // only rows that nobody has locked
-	// suspect: rows whose statement hung or broke the connection, and those that
-	// were refused before. They are tried apart from the others.
+	// suspect: rows that may have made their statement fail, and those that were refused
+	// before. They are tried apart from the others.
 	suspect bool
 	way     way // of marks of success, where delivery is exactly once
 }
@@ -39,13 +39,12 @@ type markQueue struct {
 
 type item struct {
 	mark outbox.Mark
-	// Of an attempt: the count that it is charged to. After an
-	// unknown outcome it stays what it was, to tell by it whether the attempt
-	// was written.
+	// expected, of an attempt, is the stored count that it raises. After an unknown
+	// outcome it stays, to tell whether the attempt was written.
 	expected int64
 	aside    int  // how often it was set aside
-	strikes  int  // how often its statement failed in a way that may be its own doing, with it alone
-	most     int  // of how many rows a batch with it may be; 0: any number
+	strikes  int  // how often a statement with it alone failed in a way that may be its doing
+	most     int  // the most rows of a batch with it; 0: any number
 	unsure   bool // a statement with it may have been committed or not
 	broke    bool // its statement broke the connection, or the connection broke by itself
 }
@@ -61,11 +60,10 @@ type batch struct {
 // workers do not wait for one another's row locks, and a batch is a run of the
 // WAL, so they seldom touch the same page.
 //
-// A statement lasts as long as a trigger of the table's makes it last, so no table
-// gets all workers: one is left to the others, and one to tables that are not slow.
-// It stays idle when only one table has marks. It cannot be lent for as long as the
-// table's statements are fast: those that hang together begin together, and the first
-// of them is told from a fast one when it is too late.
+// A trigger can make a table's statements last, so no table gets all workers: one is left
+// to the others, and one to tables that are not slow. It stays idle when only one table
+// has marks. It cannot be lent while that table's statements are fast: those that hang
+// begin together, and when the first is known to hang it is too late.
 type queue struct {
 	mu       sync.Mutex
 	wake     *sync.Cond
@@ -219,7 +217,8 @@ func (q *queue) hungLately(table *outbox.Table, now time.Time) bool {
 	return hung && now.Sub(at) < slowFor
 }
 
-// slowWorkers counts those that are with a slow table, also since before it was slow.
+// slowWorkers counts the workers with a slow table, also those that took a batch of it
+// before it was slow.
 func (q *queue) slowWorkers(now time.Time) int {
 	n := 0
 	for table := range q.hung {
@@ -263,7 +262,7 @@ func (mq *markQueue) batch(rows int) int {
 	return len(mq.items)
 }
 
-// count notes that by more workers have a batch of the queue.
+// count changes, by so many, how many workers have a batch of the queue.
 func (q *queue) count(mq *markQueue, b batch, by int) {
 	mq.busy += by
 	q.busy[b.key.table] += by

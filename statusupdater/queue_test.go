@@ -57,7 +57,7 @@ func TestAWorkerIsLeftForOthers(t *testing.T) {
 	taken(1)
 }
 
-// Items that are to be tried in small batches are.
+// A batch is as small as its items ask for.
 func TestBatchesAreAsSmallAsTheirItemsAre(t *testing.T) {
 	q := newQueue(10, 9, 1)
 	table := &outbox.Table{}

@@ -115,8 +115,8 @@ func (r *round) exec(ctx context.Context, step tablesql.Step, w *written) error 
 	return nil
 }
 
-// write commits the steps at once, or, where delivery is exactly once, when it is known that they
-// ran where the leader's session is.
+// write commits the steps at once. Where delivery is exactly once, it commits when they are known
+// to have run on the server of the leader's session.
 func (r *round) write(ctx context.Context, steps []tablesql.Step) error {
 	if r.cfg.Once == nil {
 		return writeMarks(ctx, r.conn, steps...)
@@ -180,7 +180,7 @@ func (w *written) attempt(row [][]byte) error {
 	return nil
 }
 
-// answerWritten answers what was written, or was found out, and returns the rest.
+// answerWritten answers the items that have a state, and returns the rest.
 func (u *Updater) answerWritten(w *written) (left []*item) {
 	answers := make([]outbox.Marked, 0, len(w.items))
 	for i, it := range w.items {
@@ -228,8 +228,8 @@ func (r *round) judgeSent(_ *item, seen tablesql.Seen) outbox.MarkState {
 // judgeAttempt is judgeSent for a row that is to be charged, before it is.
 func (r *round) judgeAttempt(it *item, seen tablesql.Seen) outbox.MarkState {
 	counted := r.target.marking.Counted
-	// An attempt whose outcome is unknown was written if the count rose. (If it
-	// was somebody else who raised it, the row was charged as well.)
+	// An attempt whose outcome is unknown was written if the count rose. (If somebody
+	// else raised it, the row was charged as well.)
 	landed := it.unsure && (!counted || seen.Attempts > it.expected)
 	switch {
 	case seen.State == tablesql.Failed && landed:

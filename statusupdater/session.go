@@ -15,14 +15,14 @@ const (
 	// keepSession is how long a worker keeps a connection for one table. What a trigger leaves in
 	// the session, a lock above all, stays there as long.
 	keepSession = 100 * time.Millisecond
-	// keepNone is how long it keeps none after a kept one failed, which may be due to a role or a
-	// setting that a trigger leaves each time.
+	// keepNone is how long it keeps none after a kept one failed: a trigger may leave a role or a
+	// setting there each time.
 	keepNone = time.Minute
 )
 
-// session is a worker's connection. One that goes back to the pool is cleaned, which takes
-// the server as long as to mark a row. So the worker keeps it for the next batches
-// of the same table, and under a trickle of marks it is cleaned ten times a second.
+// session is a worker's connection. The pool cleans each one that comes back, which takes
+// the server as long as to mark a row. So the worker keeps it for the next batches of the
+// same table, and under a trickle of marks it is cleaned only ten times a second.
 type session struct {
 	pool *pgxpool.Pool
 	keep time.Duration // 0: it goes back after each batch

@@ -14,10 +14,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// This file marks rows that are known by their names only: those of a unit that a process
-// published which ended before it marked them, and those that were left. A row is locked,
-// its record is made and named, and only the row that was published is marked: a later one
-// with its id has another name.
+// This file marks rows that are known by name only: those of a unit whose process ended
+// before it marked them, and those that were left. A row is locked, and its record is made
+// and named. Only the row that was published is marked: a later one with its id has another
+// name.
 
 // named is a row that was published.
 type named struct {
@@ -25,7 +25,7 @@ type named struct {
 	cluster string
 	unit    uint64
 	entry   int    // of outbox_cdc.tally_left, or in the unit
-	horizon uint64 // absent when all transactions before it have ended: it will not come
+	horizon uint64 // a row that is absent once all earlier transactions have ended will not come
 	item    *item  // whose mark asks for it, or nil
 
 	seen        exactlyonce.Seen
@@ -96,8 +96,8 @@ func (x *named) judge(state tablesql.State, snapshot *outbox.Snapshot) exactlyon
 	case tablesql.Pending:
 		return exactlyonce.Locked
 	case tablesql.Absent:
-		// The horizon may be of another server, whose dump was restored here: on its own, the
-		// transaction that left the row has ended.
+		// The transaction that left the row has ended, so on its server the horizon is below
+		// Xmax. Else it is of another server, whose dump was restored here.
 		elsewhere := x.item != nil && x.horizon >= snapshot.Xmax
 		if snapshot.Xmin < x.horizon && !elsewhere {
 			return exactlyonce.Absent
@@ -106,8 +106,7 @@ func (x *named) judge(state tablesql.State, snapshot *outbox.Snapshot) exactlyon
 	return exactlyonce.Settled
 }
 
-// markNamed marks rows that are locked. One that the statement does not write, for a trigger
-// keeps it from it, is left.
+// markNamed marks locked rows. A row that a trigger keeps the statement from writing is left.
 func (r *round) markNamed(ctx context.Context, list []named, marked []int) error {
 	if len(marked) == 0 {
 		return nil
@@ -129,7 +128,7 @@ func (r *round) markNamed(ctx context.Context, list []named, marked []int) error
 	}})
 }
 
-// left marks rows that were left, together with their removal from those.
+// left marks rows that were left, and removes them from the tally, in one transaction.
 func (r *round) left(ctx context.Context, items []*item) ([]*item, error) {
 	list, err := r.find(ctx, items)
 	if err == nil && len(list) > 0 {
@@ -144,7 +143,7 @@ func (r *round) left(ctx context.Context, items []*item) ([]*item, error) {
 	return r.answerLeft(items, list), nil
 }
 
-// find begins the transaction and locks what is left of the items.
+// find begins the transaction and locks the items' entries in outbox_cdc.tally_left.
 func (r *round) find(ctx context.Context, items []*item) ([]named, error) {
 	var args tablesql.Params
 	var ids tablesql.Array
@@ -216,8 +215,8 @@ func (r *round) settled(list []named) []tablesql.Step {
 	return []tablesql.Step{{SQL: sql.TallySettled, Args: args}}
 }
 
-// answerLeft answers what is settled, and what is not visible yet, and returns the rest: locked
-// by somebody, or not written. A row that left nothing behind is settled.
+// answerLeft answers rows that are settled or not visible yet, and returns the rest, which are
+// locked or were not written. A row without an entry is settled.
 func (r *round) answerLeft(items []*item, list []named) []*item {
 	state := make(map[*item]outbox.MarkState, len(items))
 	for i := range list {
@@ -251,11 +250,10 @@ func (r *round) answerLeft(items []*item, list []named) []*item {
 	return rest
 }
 
-// Recover settles the rows of a unit that the tally lacks, and notes it: of those that are pending
-// the ones that were published are marked, and those whose fate is not known yet are left.
-// A unit that was noted meanwhile is passed over. Where its rows cannot be marked together all of
-// them are left. It works while Run does not, and repeats nothing: an error passes, or says
-// what to do.
+// Recover settles the rows of a unit that the tally lacks, and notes the unit. It marks the pending
+// rows that were published, and leaves those whose fate is not known yet, or all rows if they cannot
+// be marked together. A unit that was noted meanwhile is passed over. It does not need Run, and
+// repeats nothing: an error passes, or says what to do.
 func (u *Updater) Recover(ctx context.Context, cluster string, unit exactlyonce.Placed) error {
 	table := u.tableOf(unit.Table)
 	p := &process{Updater: u, session: &session{pool: u.cfg.Pool}, key: queueKey{table: table, kind: outbox.MarkSent, way: ofLeft, free: true}}
@@ -285,8 +283,7 @@ func (u *Updater) Recover(ctx context.Context, cluster string, unit exactlyonce.
 	return nil
 }
 
-// apart says whether the rows of a unit cannot be marked together, which each of them can try
-// by itself.
+// apart says whether the rows of a unit cannot be marked together, but perhaps one by one.
 func apart(err error) bool {
 	switch {
 	case err == nil, errors.Is(err, errNoted), errors.As(err, new(*postgres.Error)):
@@ -343,7 +340,7 @@ func (r *round) recoverUnit(ctx context.Context, of *outbox.Unit, names []exactl
 	return writeMarks(ctx, r.conn, append(leave.steps(), tablesql.Step{SQL: "COMMIT"})...)
 }
 
-// LeftRows are the rows that a tally has left, of those of the tables.
+// LeftRows are the tables' rows among those that a tally has left.
 func LeftRows(tables []*outbox.Table, left []exactlyonce.Left) (rows []*outbox.Row) {
 	byName := make(map[string]*outbox.Table, len(tables))
 	for _, t := range tables {

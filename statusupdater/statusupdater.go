@@ -4,11 +4,10 @@
 // that it is about. Where another relay works on the same table, rows are claimed
 // before they are published, by a lock that lasts until they are marked.
 //
-// It never decides what an outcome means, and never gives up: whatever passes
-// (a broken connection, a lock, a server that starts) is repeated until the
-// context ends; what the database refuses is answered as refused, and so is a row
-// whose statement alone goes on hanging or breaking its connection. The
-// pipeline's driver feeds it.
+// It never decides what an outcome means, and never gives up: whatever passes (a broken
+// connection, a lock, a server that starts) is repeated until the context ends. What the
+// database refuses is answered as refused, and so is a row whose statement, with it
+// alone, keeps failing in ways that usually pass. The pipeline's driver feeds it.
 package statusupdater
 
 import (
@@ -64,7 +63,8 @@ type Config struct {
 	Claims int
 	// ClaimRows is the most rows of one claim. Default 1000.
 	ClaimRows int
-	// ClaimBytes is about the most bytes of them that are read at once. Default 16 MiB.
+	// ClaimBytes is about how many bytes of a claim's rows are read at once. Default 16
+	// MiB.
 	ClaimBytes int
 	// ClaimIdle is after how long without a word from us the server ends a
 	// claim's session, and with it its locks: when this process was stopped, or
@@ -72,7 +72,7 @@ type Config struct {
 	// claim's transaction, whatever the server's own value; the session says
 	// something every third of it. Default 15 s.
 	ClaimIdle time.Duration
-	// ClaimWarn is the age of a claim that a warning is logged at. Default 30 s.
+	// ClaimWarn is the age at which a claim is logged as a warning. Default 30 s.
 	ClaimWarn time.Duration
 	// OnBatch, where set, is told of every statement that was committed. It
 	// must not block.

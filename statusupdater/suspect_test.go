@@ -17,8 +17,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// A trigger that meets a failure of the server's own, such as a disk that is full, refuses
-// none of its rows, however long that lasts.
+// When a trigger fails because the server does, such as for a full disk, no row is refused,
+// however long that lasts.
 func TestWhatTheServerLacksRefusesNoRow(t *testing.T) {
 	t.Parallel()
 	b := newBenchOn(t, harness.Postgres(t), fixture.Im2be(), Config{LockedRetry: 5 * time.Millisecond, BackoffMin: 5 * time.Millisecond, BackoffMax: 10 * time.Millisecond})
@@ -119,8 +119,8 @@ func TestASlowConnectionHoldsNoSlowTableUp(t *testing.T) {
 	b.expect(outbox.MarkSent, b.im2be(1)[0], outbox.MarkedSent, 0)
 }
 
-// A server that is slow, not a row, is what a short limit finds at times: the try that
-// refuses a row has all the time there is.
+// A short limit may find a slow server, not a bad row: the try that refuses a row has the
+// whole timeout.
 func TestARowIsRefusedOnlyAfterTheWholeTimeout(t *testing.T) {
 	t.Parallel()
 	b := newBenchOn(t, harness.Postgres(t), fixture.Im2be(), Config{SlowTimeout: 200 * time.Millisecond, LockedRetry: 10 * time.Millisecond})
@@ -131,7 +131,7 @@ func TestARowIsRefusedOnlyAfterTheWholeTimeout(t *testing.T) {
 	b.expect(outbox.MarkSent, row, outbox.MarkedSent, 0)
 }
 
-// What ends a statement of ours that hangs ends no session of another database.
+// Ending a hung statement of ours ends no session of another database.
 func TestOnlySessionsOfTheDatabaseAreEnded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fixture.Im2be())

@@ -201,8 +201,8 @@ func TestRevokedPrivileges(t *testing.T) {
 	b.expect(outbox.MarkSent, rows[1], outbox.MarkedSent, 0)
 }
 
-// The server answers nobody, then everybody: no mark is lost, none is charged
-// twice although the reply to its commit was.
+// The server answers nobody, then everybody: no mark is lost, and none is charged twice,
+// although the reply to its commit was lost.
 func TestALostReplyToACommitChargesOnce(t *testing.T) {
 	db := harness.Postgres(t)
 	db.Exec(t, fixture.Im2be().DDL)

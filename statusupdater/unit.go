@@ -26,10 +26,10 @@ import (
 type Once struct {
 	// Stream names the tallies.
 	Stream string
-	// Guard has nothing written where the leader's session is not.
+	// Guard keeps writes away from any server but that of the leader's session.
 	Guard *tablesql.Guard
-	// Idle is after how long without a word from us the server ends a transaction. Of a process that was
-	// stopped it holds a unit, which the next leader has to note: so it is shorter than the lead. Default 2 s.
+	// Idle is after how long without a word from us the server ends a transaction. That of a stopped process
+	// holds a unit that the next leader has to note, so Idle is shorter than the lead. Default 2 s.
 	Idle time.Duration
 }
 
@@ -55,8 +55,8 @@ func wayOf(m *outbox.Mark) way {
 // errNoted: a unit was noted before, by another try or another process.
 var errNoted = errors.New("the unit was noted before")
 
-// mostAhead is how many units may be noted before one that is not. The next start reads them all,
-// and meanwhile the journal must not lose the one that is missing.
+// mostAhead is how far a noted unit may be ahead of the tally's head. The next start reads all
+// units between, and the journal must keep the missing one until then.
 const mostAhead = 5000
 
 // errAhead: the unit has to wait for the tally's head.
@@ -71,8 +71,8 @@ func sameUnit(items []*item) int {
 	return n
 }
 
-// wholeUnits is how many of the first items are units of no more than so many rows
-// together, or the first unit.
+// wholeUnits counts the first items that are whole units with at most so many rows
+// together, or one unit.
 func wholeUnits(items []*item, rows int) int {
 	n := sameUnit(items)
 	for n < len(items) {
@@ -85,12 +85,13 @@ func wholeUnits(items []*item, rows int) int {
 	return n
 }
 
-// noting is what the transaction that notes units does about them.
+// noting is the part of a transaction that notes units.
 type noting struct {
 	args   tablesql.Params // of sql.TallyNote
 	behind tablesql.Params // of sql.TallyBehind
 	units  int
-	// Of the units: not noted before, with a tally, and not passed by its head.
+	// How many of the units were not noted before, have a tally, and are ahead of its
+	// head.
 	noted, there, ahead int
 	furthest            int  // how far the last of them is ahead of the head
 	inOrder             bool // earlier units are noted, so the head can follow
@@ -206,7 +207,7 @@ func (r *round) units(ctx context.Context, items []*item) ([]*item, error) {
 	return nil, nil
 }
 
-// markUnits does what most units need, but for the commit.
+// markUnits notes the units and marks their rows, but does not commit.
 func (r *round) markUnits(ctx context.Context, w *written) error {
 	mark, err := r.target.step(outbox.MarkSent, r.passOver(), w)
 	if err != nil {
@@ -224,8 +225,7 @@ func (r *round) markUnits(ctx context.Context, w *written) error {
 }
 
 // unmarked looks at the rows that were passed over, and gives the step that leaves those that are
-// still to be marked. Rows that are not visible yet are answered; the others of those stay
-// without an answer.
+// still to be marked. Of these, rows that are not visible yet are answered; pending ones are not.
 func (r *round) unmarked(ctx context.Context, w *written) ([]tablesql.Step, error) {
 	var at []int
 	for i := range w.items {
@@ -261,7 +261,7 @@ func (r *round) unmarked(ctx context.Context, w *written) ([]tablesql.Step, erro
 	return leave.steps(), nil
 }
 
-// asLeft makes marks of units those of rows that were left, and says where they queue.
+// asLeft turns marks of units into marks of left rows, and says where they queue.
 func (p *process) asLeft(items []*item) queueKey {
 	for _, it := range items {
 		it.mark.Unit, it.mark.Left = nil, true
@@ -269,10 +269,10 @@ func (p *process) asLeft(items []*item) queueKey {
 	return queueKey{table: p.key.table, kind: p.key.kind, way: ofLeft, free: true}
 }
 
-// leaving collects entries of outbox_cdc.tally_left. The horizon is the id of the transaction
-// that leaves them: whatever was published before it has an earlier one. (The xmax of a snapshot
-// will not do: it is one more than the last id that has ended, and a row's transaction
-// that has not may come behind it.)
+// leaving collects entries of outbox_cdc.tally_left. The horizon is the id of the transaction that
+// leaves them: whatever was published before it has an earlier one. (The xmax of a snapshot will
+// not do: it is the last ended id plus one, and a row's transaction that is still open may have a
+// later id.)
 type leaving struct {
 	stream  string
 	horizon uint64
@@ -325,7 +325,7 @@ func (l *leaving) steps() []tablesql.Step {
 	return []tablesql.Step{{SQL: sql.TallyLeave, Args: args}}
 }
 
-// noteLeft notes units, whose rows cannot be marked together, and leaves rows of theirs.
+// noteLeft notes units whose rows cannot be marked together, and leaves the rows.
 func (r *round) noteLeft(ctx context.Context, n *noting, leave *leaving) error {
 	steps := append([]tablesql.Step{beginStep, r.settings().Step(nil)}, n.steps()...)
 	steps = append(steps, leave.horizonStep())
@@ -388,7 +388,7 @@ func (p *process) splitUnits(items []*item) bool {
 	return true
 }
 
-// wait has units tried again later, and no worker wait for them: the head's unit needs one.
+// wait has units tried again later. No worker waits for them: the head's unit needs one.
 func (p *process) wait(items []*item, err error) {
 	p.tellRepeat(items, err, p.cfg.LockedRetry)
 	p.later(p.key, items, p.cfg.LockedRetry)

@@ -371,7 +371,7 @@ func TestHorizonOfAnotherServer(t *testing.T) {
 	o.expect("tally", o.tally(), "units  left ")
 }
 
-// Who is there under the id of a row that was left is marked only if it is that row.
+// A row with the id of a left row is marked only if it is that row.
 func TestLeftRowsAreMarkedByTheirNames(t *testing.T) {
 	t.Parallel()
 	o := newOnce(t, fixture.Plain(), Config{})
@@ -452,8 +452,8 @@ func TestRecovery(t *testing.T) {
 	o.expect("rows", o.shown(), "aS bP c2P dS")
 }
 
-// A process is stopped in the middle of a unit's transaction. The next leader, which has to note the unit,
-// waits for the lead at most.
+// A process is stopped in the middle of a unit's transaction. The next leader has to note the unit, and
+// waits for nothing but the lead.
 func TestAFrozenSessionHoldsNoRecoveryUp(t *testing.T) {
 	t.Parallel()
 	l, db := fixture.Plain(), harness.Postgres(t)
@@ -575,8 +575,8 @@ func TestTallyWithoutPrivileges(t *testing.T) {
 	o.expect("rows", o.shown(), "aS")
 }
 
-// Units and names are of every kind of table, also one whose rows the role may not lock: there a
-// row that somebody has locked holds the others of its unit up for no longer than a lock timeout.
+// Units and names work for every kind of table, also where the role may not lock rows: there a
+// locked row holds the others of its unit up for a lock timeout at most.
 func TestUnitsOfEveryKindOfTable(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -642,8 +642,8 @@ func (o *once) lock(t *testing.T, row *outbox.Row) pgx.Tx {
 	return tx
 }
 
-// A failover that loses marks loses their unit's note with them: who leads there marks what the
-// journal names, and who led before neither reads nor writes anything.
+// A failover that loses marks loses their unit's note with them: the leader there marks what the
+// journal names, and the former leader neither reads nor writes anything.
 func TestFailoverLosesMarks(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -661,7 +661,7 @@ func TestFailoverLosesMarks(t *testing.T) {
 	pair.Link.Refuse()
 	o.expect("before", o.mark(unitMarks(1, rows...)...), "sent sent")
 
-	// A standby takes no writes: it passes.
+	// A standby refuses writes: that passes.
 	standby := pool(t, pair.Standby.DSN)
 	after := New(Config{Pool: standby, Tables: cfg.Tables, Once: &Once{Stream: "orders", Guard: o.guard}}, mailbox.New[outbox.Marked]())
 	if err := after.Recover(t.Context(), "main", placed(1, rows...)); err == nil || tablesql.FaultOf(err) != tablesql.Passing {

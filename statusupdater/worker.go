@@ -29,15 +29,14 @@ const (
 	maxStrikes = 5
 	// suspectParts is how many parts a suspect batch is divided into.
 	suspectParts = 8
-	// freeLockTimeout is for what locks are left to wait for when locked rows
-	// are passed over.
+	// freeLockTimeout bounds the wait for other locks when locked rows are passed over.
 	freeLockTimeout = 200 * time.Millisecond
 )
 
 // work is a worker: it runs one statement at a time.
 func (u *Updater) work(ctx context.Context) error {
 	s := session{pool: u.cfg.Pool}
-	if u.cfg.Once == nil { // else the tally is written there too, which others' settings must not meet
+	if u.cfg.Once == nil { // else the tally is written there too, under no trigger's settings
 		s.keep = keepSession
 	}
 	defer s.take(nil)
@@ -62,8 +61,8 @@ func (u *Updater) newBackoff() *backoff.ExponentialBackOff {
 	return b
 }
 
-// process is the work on one batch, until each of its marks is answered or set
-// aside. A batch is split into groups where part of it stands in the way.
+// process is the work on one batch, until each of its marks is answered or set aside. A
+// batch is split into groups when part of it is in the way.
 type process struct {
 	*Updater
 	session  *session
@@ -123,7 +122,7 @@ func (p *process) setAside(key queueKey, items []*item) {
 				Msg("a row stays locked, or a trigger keeps it from being marked; it is tried on")
 		}
 	}
-	key.free = items[0].aside%10 != 0 // now and then it is waited for: is it locked at all?
+	key.free = items[0].aside%10 != 0 // now and then a try waits for the lock: is there one?
 	p.later(key, items, p.cfg.LockedRetry)
 }
 
@@ -186,9 +185,9 @@ func brokeBefore(items []*item) bool {
 	return slices.ContainsFunc(items, func(it *item) bool { return it.broke })
 }
 
-// suspect has the items tried apart from others, in parts, so that those among them that
-// are innocent are marked. Many parts, since each level costs a timeout. A row that goes on
-// failing alone is refused.
+// suspect has the items tried apart from others, in parts, so that the innocent among them
+// are marked. The parts are many, since each level costs a timeout. A row that keeps failing
+// alone is refused.
 func (p *process) suspect(items []*item, err error) {
 	key := p.key
 	key.free, key.suspect = false, true
@@ -208,7 +207,7 @@ func (p *process) suspect(items []*item, err error) {
 	p.later(key, items, p.pause(it.strikes))
 }
 
-// pause is how long a row waits for its next try alone: whatever passes has time to.
+// pause is how long a row waits for its next try alone, so that what passes has time to.
 func (p *process) pause(strikes int) time.Duration {
 	return max(min(p.cfg.LockedRetry<<(strikes-1), p.cfg.BackoffMax), p.cfg.LockedRetry)
 }
@@ -276,8 +275,7 @@ func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
 	worked := false
 	defer func() { p.session.release(conn, worked) }()
 	r := round{process: p, conn: conn.Conn(), target: t, limit: p.cfg.StatementTimeout * 5 / 6}
-	// The try that a row alone may be refused for has all the time, since it may be the
-	// server that is slow.
+	// A try that may refuse a row has the whole timeout, since the server may be slow.
 	decides := len(items) == 1 && items[0].strikes > 0
 	if p.slow && !decides {
 		r.limit = min(p.cfg.SlowTimeout, r.limit)
@@ -295,9 +293,9 @@ func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
 	return left, nil
 }
 
-// connect gives a connection, and the table's statements. It takes time of its own: a
-// server that is slow to connect to is not held against a row. Proven: the connection
-// works, since the row is held responsible if it breaks.
+// connect gives a connection and the table's statements. It has a timeout of its own: no
+// row is blamed for a server that is slow to connect to. proven: the connection is tried
+// first, since the row is blamed if it breaks.
 func (p *process) connect(ctx context.Context, proven bool) (*pgxpool.Conn, *target, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.StatementTimeout)
 	defer cancel()
@@ -340,7 +338,7 @@ const terminateHung = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 	AND state = 'active' AND wait_event IS DISTINCT FROM 'SyncRep' AND pid = `
 
 // endHung says whether a statement of a session that was given up still ran. Behind a
-// pooler that is not to be found out.
+// pooler it cannot tell.
 func (p *process) endHung(ctx context.Context, pid uint32) bool {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.StatementTimeout/2)
 	defer cancel()
