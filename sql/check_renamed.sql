@@ -1,5 +1,6 @@
--- What a table that is gone is called now, where the stream remembers which relation it was ($1 stream, $2 schema.table as
--- configured); no row: it is dropped, or nobody knows. What a table was before it was gone is kept as 'was' and its name.
+-- The present name of a table that is gone, where the stream remembers its relation ($1 stream, $2 schema.table as
+-- configured); no row: it was dropped, or nobody knows. The relation from before it was gone has the key 'was ' and the
+-- name.
 SELECT n.nspname::text, c.relname::text
 FROM outbox_cdc.leader l
 CROSS JOIN LATERAL jsonb_each_text(l.relations) r

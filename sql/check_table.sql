@@ -1,6 +1,6 @@
--- Whether tables fit their mappings, in addition to their columns' fitness, as one JSON
--- object of those that exist, by their places among $1, a JSON array of [schema, name,
--- column of the status or nothing, schema and name of the archive or nothing].
+-- Whether tables fit their mappings, beyond the fit of their columns, as one JSON object
+-- of those that exist, by their places in $1, a JSON array of [schema, name, column of
+-- the status or nothing, schema and name of the archive or nothing].
 SELECT coalesce(jsonb_object_agg(w.place, jsonb_build_object(
     'row_security', c.relrowsecurity, 'rows_hidden', row_security_active(c.oid),
     'policies', (SELECT coalesce(jsonb_agg(p.polname ORDER BY p.polname), '[]') FROM pg_policy p WHERE p.polrelid = c.oid),

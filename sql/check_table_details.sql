@@ -8,7 +8,8 @@ SELECT coalesce(jsonb_object_agg(w.place, jsonb_build_object(
         FROM pg_trigger t
         WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('A', CASE current_setting('session_replication_role') WHEN 'replica' THEN 'R' ELSE 'O' END) AND t.tgtype & 16 <> 0
           AND (t.tgattr = ''::int2vector OR EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = w.t->>2 AND a.attnum = ANY (t.tgattr::int2[])))),
-    -- Those that fire after an INSERT, and whose code has UPDATE and the table's name, or takes the name from elsewhere.
+    -- Those that fire after an INSERT, and whose code has UPDATE and either the table's name or TG_TABLE_NAME or the
+    -- like.
     'completing', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', t.tgname, 'function', t.tgfoid::regproc::text) ORDER BY t.tgname), '[]')
         FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid
         WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 4 <> 0 AND t.tgtype & 66 = 0

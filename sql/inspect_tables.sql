@@ -1,7 +1,6 @@
--- Those of some tables that exist, and how a publication covers them. $1 are
--- the tables, a JSON array of [schema, name], of which the place is returned.
--- WithPublished puts published before it. No partition is opened: who has one
--- locked keeps nobody waiting.
+-- Which of some tables exist, and how a publication covers them. $1 are the tables, a
+-- JSON array of [schema, name]; their places in it are returned. WithPublished puts
+-- published before it. No partition is opened, so a locked one keeps nobody waiting.
 SELECT w.place::text, c.relkind::text, c.relpersistence::text,
     coalesce((SELECT a.relid::regclass::text FROM pg_partition_ancestors(c.oid) WITH ORDINALITY a(relid, n)
               WHERE a.relid <> c.oid ORDER BY a.n DESC LIMIT 1), ''),

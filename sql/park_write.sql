@@ -1,6 +1,7 @@
 -- One statement, hence one transaction that no stopped client can hold open:
 -- only the current epoch may write, and the row lock keeps it current until
--- the commit. $3 is the value of synchronous_commit, or NULL to leave it, unless it is off.
+-- the commit. $3 is the value of synchronous_commit; NULL leaves it, but turns off into
+-- local.
 WITH durability AS MATERIALIZED (
     SELECT set_config('synchronous_commit', coalesce($3::text, nullif(current_setting('synchronous_commit'), 'off'), 'local'), true)
 ), guard AS MATERIALIZED (

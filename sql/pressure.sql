@@ -1,9 +1,9 @@
--- What others have to bear, as one JSON document: where the WAL ends, standbys
--- with what they still have to replay, how many more do not show that to this role,
--- and the sessions that have waited a while for a lock which one of ours holds.
+-- What others have to bear, as one JSON document: where the WAL ends, standbys with what
+-- they still have to replay, how many more do not show that to this role, and how many
+-- sessions have waited a while for a lock of ours.
 --
--- Of standbys of other roles pg_stat_replication shows to members of
--- pg_read_all_stats only; locks and session names it shows to everybody.
+-- pg_stat_replication shows the standbys of other roles only to members of
+-- pg_read_all_stats. Everybody may see locks and session names.
 -- https://www.postgresql.org/docs/current/monitoring-stats.html#MONITORING-PG-STAT-REPLICATION-VIEW
 WITH ours AS (
     SELECT coalesce(array_agg(pid), '{}') AS pids FROM pg_stat_activity

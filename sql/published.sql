@@ -1,8 +1,8 @@
 -- The tables that publications publish by their own names, as pg_publication_tables
 -- lists them from version 15 on: that view opens each table, so it waits for
 -- anybody who has one locked. A reader asks for relid and pubname in a lateral
--- subquery, so that only its tables' row filters are printed, which opens them,
--- unless they are locked. No volatile function may be in published, such as those
+-- subquery, so that only the row filters of its tables are printed: that opens a
+-- table, so not a locked one's. No volatile function may be in published, such as those
 -- behind pg_locks and pg_partition_ancestors: the server would make the whole list for
 -- each reader.
 WITH locked AS MATERIALIZED (

@@ -23,7 +23,7 @@ SELECT o.named || ' belongs to role ' || quote_ident(r.rolname::text)
 FROM asked, ours o JOIN pg_roles r ON r.oid = o.owner
 WHERE NOT r.rolsuper AND r.rolname <> session_user AND (r.rolname <> current_user OR asked.super)
 UNION ALL
--- $2: it has to be there; one that is not is told by this word. What is made while nobody looks is not trusted.
+-- $2: the schema has to be there; this word says that it is not. What is made while nobody looks is not trusted.
 SELECT 'missing' FROM asked WHERE $2::boolean AND asked.strict AND NOT EXISTS (SELECT FROM ours)
 UNION ALL
 SELECT o.named || ' is no plain table' FROM ours o WHERE o.kind NOT IN ('n', 'r')

@@ -170,9 +170,9 @@ var (
 	publishedView string
 )
 
-// WithPublished puts before a statement what publications publish, for a server of this
-// major version. A later one than is known is asked as the newest that is: the server's own
-// list would wait for everybody who has a published table locked.
+// WithPublished puts before a statement what publications publish, for a server of this major
+// version. One newer than is known is asked like the newest known one: the server's own list
+// would wait for everybody who has a published table locked.
 func WithPublished(major int, statement string) string {
 	if major >= 15 {
 		return published + statement

@@ -1,5 +1,6 @@
--- Closes a tally of which everything is settled: $2 the leader's epoch, $3 the cluster.
--- Returns 1 where the epoch is the current one, and whether the tally is closed now.
+-- Closes a tally if everything of it is settled: $2 the leader's epoch, $3 the cluster.
+-- Returns 1 if the epoch is the current one, and whether the tally is closed now, or was
+-- never made.
 WITH guard AS MATERIALIZED (
     SELECT 1 AS current FROM outbox_cdc.leader WHERE stream = $1 AND epoch = $2 FOR SHARE
 ), shut AS (

@@ -1,4 +1,4 @@
--- How the tallies of a stream are: $1 the stream, $2 how many of the rows left are counted at most.
+-- The states of the tallies of stream $1, with at most $2 of the rows left counted.
 SELECT t.cluster, NOT t.closed, t.unit,
     (SELECT count(*) FROM (SELECT FROM outbox_cdc.tally_left l WHERE l.stream = t.stream AND l.cluster = t.cluster LIMIT $2) counted),
     t.journal

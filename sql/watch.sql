@@ -1,9 +1,8 @@
--- What a leader looks at every few seconds. How much WAL slot $1 holds back, how
--- much room is left, and, where it is lost, by which limit. What publicationMark is made of, of publication $2: a table that is
--- excluded from all tables (EXCEPT, from 19 on) has a '!'. Which relation
--- each of some tables' names stands for now, 0 for none, an unlogged one and one that others inherit from: a swap by rename, a new schema of
--- the same name and a table that was created again change it. $3 are the tables, a JSON
--- array of [schema, name].
+-- What a leader looks at every few seconds:
+-- How much WAL slot $1 holds back, how much room is left and, if it is lost, by which limit.
+-- The parts of publicationMark for publication $2: a table that is excluded from all tables (EXCEPT, from 19 on) has a '!'.
+-- Which relation each name in $3, a JSON array of [schema, name], stands for now; 0 for none, an unlogged one and one that
+-- others inherit from. A swap by rename, a new schema of the same name and a table that was created again change it.
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text,
     coalesce(s.restart_lsn, '0/0')::text, coalesce(s.confirmed_flush_lsn, '0/0')::text,
     coalesce(s.wal_status, ''), coalesce(s.safe_wal_size, -1)::text, coalesce(s.active, false)::text,
