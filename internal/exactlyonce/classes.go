@@ -21,7 +21,7 @@ type Cause string
 // The causes.
 const (
 	Unanswered   Cause = "unanswered"     // a request had no answer, or none that says what became of it
-	RowRefused   Cause = "row_refused"    // Kafka refused a row that the journal already named
+	RowRefused   Cause = "row_refused"    // Kafka refused a row that the journal names, or that an unanswered try may have appended
 	Stuck        Cause = "stuck"          // nothing was acknowledged for too long
 	EndedByKafka Cause = "ended_by_kafka" // a broker said that it is over, or its epoch not the current one
 )

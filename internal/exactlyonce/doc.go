@@ -9,11 +9,10 @@
 //   - Reader (journal.go) reads the units of committed transactions back.
 //   - Tally (tally.go) is what the database knows: units whose rows are marked, and
 //     rows that are published and not marked.
-//   - Published and Positions (published.go) are what takes the place of marks where
-//     tables keep no state.
+//   - Published and Positions (published.go) replace the marks of tables without state.
 //
-// One rule carries the rest: a process that publishes under an epoch has read, after it had
-// that epoch, every unit that was committed under earlier ones, before it looked at a
-// row. Kafka gives an epoch to one process at a time, so it does not matter how many
-// processes believe that they lead, or which copy of the database they see.
+// One rule carries the rest: before a process looks at a row, it gets an epoch, and then
+// reads every unit that was committed under earlier ones. Kafka gives an epoch to one process
+// at a time, so it does not matter how many processes believe that they lead, or which copy
+// of the database they see.
 package exactlyonce

@@ -26,7 +26,7 @@ const (
 	AbortMarker
 )
 
-// LogBatch is a batch as a Fetch returns it: those of aborted transactions as well.
+// LogBatch is a batch as a Fetch returns it, also one of an aborted transaction.
 type LogBatch struct {
 	Offset        int64 // of its first record
 	By            Producer
@@ -35,9 +35,9 @@ type LogBatch struct {
 	Records       [][]byte
 }
 
-// Reader reads the journal up to a marker of our own. The marker is the last of what
-// the seal writes, so all that earlier epochs committed stands before it: no end
-// offset has to be asked for, of a broker that may not know it yet.
+// Reader reads the journal up to a marker of our own. The seal writes that marker last,
+// so all that earlier epochs committed stands before it. So no broker is asked for the
+// end offset, which it may not know yet.
 type Reader struct {
 	until Producer
 	most  int // bytes of units; 0: any number
@@ -59,8 +59,8 @@ func NewReader(r *Request) *Reader {
 // ToTheEnd says that no marker is waited for: the log is read up to its end, for the last transaction.
 func (r *Reader) ToTheEnd() bool { return r.until == Nobody }
 
-// Last has the units of the last transaction that was committed, and of what is open; or it says that
-// another one of its epoch was aborted after all.
+// Last has the units of the last committed transaction, and of what is open; or it says that the last
+// one of the epoch was aborted after all.
 func (r *Reader) Last() Answer {
 	if r.undid {
 		return Answer{Class: OK, Outcome: Undone}
@@ -101,7 +101,7 @@ func (r *Reader) Feed(b *LogBatch) (done bool, err error) {
 		}
 		for _, u := range r.open[b.By.PID] {
 			r.units = append(r.units, u)
-			if u.Offset > r.from { // the first one is known: there has to be one behind it
+			if u.Offset > r.from { // the first one is known: a page needs one more
 				r.size += u.size()
 			}
 		}

@@ -59,8 +59,8 @@ const (
 	Ends                    // whether its end is in the logs of partitions: ListOffsets, DescribeProducers
 )
 
-// Request is to be sent, and answered by Machine.Answer. A request that was not
-// answered is not sent again by anybody else than the machine.
+// Request is to be sent, and answered by Machine.Answer. Only the machine sends a request
+// again that was not answered.
 type Request struct {
 	Kind       Kind
 	As         Producer    // of Init: the producer id held, or Nobody
@@ -167,7 +167,7 @@ type Machine struct {
 	last  Placed             // the last unit that is known to be committed
 	seal  seal               // while sealing
 	sound map[Partition]bool // no batch of an older epoch can land there any more, and nothing is open
-	// lacking are those where a seal's marker is not, so that consumers may wait there.
+	// lacking are those without a seal's marker: consumers may wait there.
 	lacking map[Partition]bool
 	seqs    map[Partition]int32
 	asked   *Request // of the coordinator or the journal, outstanding

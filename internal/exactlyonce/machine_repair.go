@@ -19,7 +19,7 @@ import "slices"
 type repair struct {
 	look  []Partition // may lack the end of a commit
 	past  Producer    // whose commit that is
-	as    Producer    // the current producer id, at the begin of a leadership another's
+	as    Producer    // the current producer; when a leadership begins, another's
 	open  []Partition // lack it
 	owned bool        // sealEpoch is over
 }

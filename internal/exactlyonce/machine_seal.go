@@ -12,11 +12,10 @@ import "slices"
 //	sealAdd      the partitions, and the journal, in a transaction without records
 //	sealEnd      EndTxn(abort): its marker raises the epoch in each partition, so that
 //	             delayed batches of older ones are refused there
-//	sealConfirm  InitProducerId is answered with something else than 51 only when no
-//	             marker is waited for; and requests of the seal, repeated or delayed, are
-//	             refused from now on. A try without an answer may come late, be taken for a
-//	             repeated one, and have the coordinator forget how a transaction ended: after
-//	             it, once more.
+//	sealConfirm  InitProducerId: another answer than 51 says that no marker is waited for,
+//	             and from now on requests of the seal, repeated or delayed, are refused. A
+//	             try without an answer may come late, be taken for a repeated one, and have
+//	             the coordinator forget how a transaction ended: so ask once more after it.
 //	sealProve    the marker is there: a coordinator may have given it up (KAFKA-20734).
 //	             A partition without it is not sound, and gets no record.
 //	sealRead     the journal, up to our own marker
@@ -122,7 +121,7 @@ func (m *Machine) sealed(r *Request, a Answer) {
 	}
 }
 
-// drop leaves partitions out of the seal, but the journal.
+// drop leaves partitions out of the seal, but never the journal.
 func (m *Machine) drop(these []Partition) {
 	m.seal.targets = slices.DeleteFunc(slices.Clone(m.seal.targets), func(p Partition) bool {
 		return p != m.cfg.Journal && slices.Contains(these, p)

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// A transaction takes what is queued when it begins, so its size follows the load: one
-// row on an idle stream, thousands in a catch-up. The journal is written together with the rows
-// that it names, and all is committed when all was acknowledged. Where a row is refused, which is
-// rare, the transaction is ended, and the next one is careful: it names what was acknowledged.
+// A transaction takes what is queued when it begins, so its size follows the load: one row on an
+// idle stream, thousands in a catch-up. The journal is written together with the rows that it
+// names, and all is committed when all was acknowledged. If a named row is refused, which is rare,
+// the transaction is ended. The next one is careful: it names only what was acknowledged.
 type transaction struct {
 	records  []*Record // in order of publishing
 	out      map[*Record]bool
@@ -117,7 +117,7 @@ func (m *Machine) added(r *Request, a Answer) {
 	}
 }
 
-// out gives back what the portion has not sent.
+// out gives back the portion's records that were not appended.
 func (m *Machine) out(l *portion) {
 	for _, r := range l.todo {
 		m.tx.out[r] = true
@@ -174,7 +174,7 @@ func (m *Machine) produced(r *Request, a Answer) {
 	case Refused, Forbidden:
 		if r.Batch.open || m.tx.isNamed {
 			m.careful = true
-			m.doubt(RowRefused) // what a try did that was not answered is not known, or the row is named
+			m.doubt(RowRefused) // an unanswered try may have appended it, or the row is named
 			return
 		}
 		l.inFlight = nil

@@ -9,20 +9,20 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Mapping tells the mappings of a table apart by which its rows become records. A row of
-// which the same record is made has the same name only under the same mapping.
+// Mapping is a fingerprint of how a table's rows become records. Equal records of a row
+// have equal names only under the same mapping.
 type Mapping [4]byte
 
-// ErrMapping says that the mapping was changed while rows were still to be marked that had been
-// published with the earlier one: whether a row is such a row cannot be said.
+// ErrMapping says that the mapping was changed while rows published with the earlier one were
+// still to be marked: nobody can tell which rows these are.
 var ErrMapping = errors.New("rows were published with another mapping (topic, key, payload, created_at, or published to or from none) and are not marked yet")
 
-// ErrTakenOut says that a table was taken out of the stream, or renamed, before all of its rows
-// were marked that had been published.
+// ErrTakenOut says that a table was taken out of the stream, or renamed, before all of its
+// published rows were marked.
 var ErrTakenOut = errors.New("rows were published and are not marked yet, and the stream does not have the table any more")
 
-// mappingVersion is increased when this program makes another topic, key, value or
-// time of creation of a row than before with the same configuration.
+// mappingVersion is increased when this program, with the same configuration, makes
+// another topic, key, value or time of creation of a row than before.
 const mappingVersion = 1
 
 // mappings has the Mapping of each table, since names are made on the hot path.
@@ -41,8 +41,8 @@ func MappingOf(t *outbox.Table) Mapping {
 	return m
 }
 
-// fingerprint is of what a name is made of. What is not set does not count, so that a later
-// program, which knows more settings, comes to the same.
+// fingerprint is of the settings that a name depends on. Those that are not set do not count,
+// so that a later program, which knows more of them, comes to the same.
 func fingerprint(m *outbox.Mapping) (out Mapping) {
 	of := map[string]any{
 		"version": mappingVersion, "topic": m.Topic, "key": m.Key, "payload": m.Payload, "created_at": m.CreatedAt,
@@ -119,8 +119,8 @@ func Unknown(missing []Placed, left []Left, tables []*outbox.Table) string {
 	return ""
 }
 
-// Remapped is a table whose mapping is not the one by which rows were published that are
-// still to be marked; empty: there is none. See Unknown for tables that are not the stream's.
+// Remapped returns the first table with published rows to mark whose mapping has changed since;
+// empty: there is none. See Unknown for tables that are not the stream's.
 func Remapped(missing []Placed, left []Left, tables []*outbox.Table) string {
 	now := make(map[string]Mapping, len(tables))
 	for _, t := range tables {

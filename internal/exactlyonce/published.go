@@ -19,8 +19,8 @@ import (
 // Published are the rows that earlier leaders published and the WAL may bring again.
 type Published struct {
 	Settled outbox.LSN // the tally's position
-	// names can be millions, so they have no room around them. They are sorted before the
-	// first one is taken.
+	// names can be millions, so they are a plain slice, sorted before the first one is
+	// taken.
 	names []Hash
 	taken []bool
 	left  int
@@ -59,10 +59,10 @@ func (p *Published) Take(r *outbox.Row) bool {
 
 func compareHashes(a, b Hash) int { return bytes.Compare(a[:], b[:]) }
 
-// Positions are the units of a cluster's journal behind the tally's head, with the last of the commits
-// that their rows are of.
+// Positions are the units of a cluster's journal behind the tally's head, each with the last commit of
+// its rows.
 type Positions struct {
-	// ends[i].upTo is that of the rows of its units and of all before, so it grows.
+	// ends[i].upTo is the last commit of its rows and of all before, so it grows.
 	ends []unitsEnd
 	rows int
 }
@@ -87,7 +87,7 @@ func (p *Positions) Add(number uint64, offset int64, upTo outbox.LSN, rows int) 
 }
 
 // Before says that all rows so far commit before a position, and returns the last commit that they may
-// be of: units of a server that is no more may name later ones.
+// have: units of a server that is gone may name later ones.
 func (p *Positions) Before(insert outbox.LSN) (last outbox.LSN) {
 	for i := range p.ends {
 		p.ends[i].upTo = min(p.ends[i].upTo, max(insert, 1)-1)
@@ -115,7 +115,7 @@ func (p *Positions) Noted(number uint64) {
 	p.ends = slices.Delete(p.ends, 0, n)
 }
 
-// Rows counts those whose names the next leader would have in memory.
+// Rows counts the rows whose names the next leader would have in memory.
 func (p *Positions) Rows() int { return p.rows }
 
 // Empty says that the head has passed every unit.

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Each rule is shown to be needed: without it the tests named fail, and so does the
-// simulation, unless the reason stands here why no random schedule shows it.
+// Each rule is shown to be needed: without it the named tests fail, and so does the
+// simulation, unless a reason says why no random schedule shows it.
 type rule struct {
 	name   string
 	file   string // empty: a rule of the surroundings, switched off by -sim.off

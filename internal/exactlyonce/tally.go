@@ -49,8 +49,8 @@ const (
 	Settled                 // terminal, or gone for good
 )
 
-// Settle says what a marking transaction does to a row that was published as named,
-// and whose state and name are these now.
+// Settle says what a marking transaction does to a row that was published under a name,
+// and now has this state and name.
 func Settle(published Name, seen Seen, now Name) (mark, leave bool) {
 	switch seen {
 	case Pending:

@@ -17,7 +17,7 @@ import (
 type Unit struct {
 	Number uint64
 	Table  string
-	// UpTo, of a table without state, is the last of the commits that its rows are of; else 0.
+	// UpTo, for a table without state, is the last commit of its rows; else 0.
 	UpTo outbox.LSN
 	// Places are the partitions that its rows are in. Units of earlier versions have none.
 	Places []Partition
@@ -53,9 +53,10 @@ func NameOf(r *outbox.Row) Name {
 	return Name{ID: r.ID, Hash: half(h, r.Table)}
 }
 
-// NameInLog names a row of a table without state by its place in the WAL, its table and id, and what
-// was published. Rows of one transaction that are alike in all of it share a name, and one of them is as good
-// as another. A failover may give positions, transaction ids and row ids out again, but not at the same time.
+// NameInLog names a row of a table without state by its place in the WAL, its table and id, and what was
+// published. Rows of one transaction that are alike in all of it share a name, and one of them is as good as
+// another. A failover may give positions, transaction ids and row ids out again; the time of the commit tells
+// these apart.
 func NameInLog(r *outbox.Row) Name {
 	h := sha256.New()
 	for _, n := range []uint64{uint64(r.Commit), uint64(r.XID), uint64(r.CommitTime)} {
@@ -98,8 +99,8 @@ func nullable(h hash.Hash, b []byte) {
 	field(h, b)
 }
 
-// The first byte of an encoded unit. Earlier versions of this program wrote the first one, and
-// the second where it says up to which commit its rows are; neither has places.
+// The first byte of an encoded unit. Earlier versions of this program wrote the first one, or
+// the second if the unit has UpTo; neither has places.
 const (
 	unitVersion = 1
 	unitOfLog   = 2

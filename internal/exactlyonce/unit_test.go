@@ -183,8 +183,8 @@ func FuzzUnit(f *testing.F) {
 	})
 }
 
-// TestRecoveryInPages: however much the journal holds behind the head, a leader gets a
-// little of it at a time, each unit once and in order.
+// TestRecoveryInPages: however much the journal holds behind the head, a leader gets it
+// in parts, each unit once and in order.
 func TestRecoveryInPages(t *testing.T) {
 	var journal []LogBatch
 	put := func(b LogBatch) {
