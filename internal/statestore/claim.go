@@ -18,23 +18,23 @@ import (
 // ErrClaimed says that another stream publishes rows of the same table.
 var ErrClaimed = errors.New("the table is another stream's")
 
-// Claim is what a stream's leader publishes: two streams that published the same
-// rows would do so twice.
+// Claim is what a stream's leader publishes: two streams with the same rows would publish
+// them twice.
 type Claim struct {
 	Slot string `json:"slot"`
 	// Lock is the key of the leadership lock, by which others see whether the
 	// leader is there.
 	Lock   int64          `json:"lock"`
 	Tables []ClaimedTable `json:"tables"`
-	// Delivery is how the stream publishes, and IDs are its transactional ids by Kafka cluster: what the
-	// next start with another has to know. Set by who claims.
+	// Delivery is how the stream publishes, and IDs are its transactional ids by Kafka cluster. A next
+	// start with others has to know them. The caller of Claim sets them.
 	Delivery string            `json:"delivery,omitempty"`
 	IDs      map[string]string `json:"ids,omitempty"`
 	state    bool
 }
 
-// ClaimedTable is a table, or a share of one: parts that differ have no row in
-// common where they are parts of the same split.
+// ClaimedTable is a table, or a share of one. Different parts of the same split have no
+// row in common.
 type ClaimedTable struct {
 	Name string `json:"name"`
 	Part int    `json:"part"`
@@ -63,7 +63,7 @@ type Rival struct {
 	Leads bool
 }
 
-// noEpoch is of no leadership.
+// noEpoch is no leadership's.
 const noEpoch = -1
 
 // Rivals looks for streams in the way of a claim, and changes nothing.
@@ -100,7 +100,8 @@ type Unclean struct {
 	IDs                     map[string]string
 }
 
-// Unclean looks for those before the claim is made, which takes their place. A schema of an earlier version has none.
+// Unclean looks for such leaderships. Call it before Claim, which replaces them. A schema of an earlier version has
+// none.
 func (s *Store) Unclean(ctx context.Context, c Claim) ([]Unclean, error) {
 	text, _ := json.Marshal(c) // texts and numbers
 	found, err := postgres.Collect(ctx, s.db, pgx.RowToStructByPos[Unclean], sql.LeaderUnclean, string(text))
@@ -110,8 +111,8 @@ func (s *Store) Unclean(ctx context.Context, c Claim) ([]Unclean, error) {
 	return found, nil
 }
 
-// Clean notes that all that this leadership published is marked, and that it publishes no more; and what
-// the next one inherits, by Kafka cluster.
+// Clean notes that this leadership publishes no more and that all it published is marked, and what the
+// next one inherits, by Kafka cluster.
 func (s *Store) Clean(ctx context.Context, fences map[string]*outbox.Fences) error {
 	text, _ := json.Marshal(fences) // texts and numbers
 	_, err := s.db.Exec(ctx, sql.LeaderClean, s.cfg.Stream, s.epoch.Load(), string(text))

@@ -52,10 +52,9 @@ type Store struct {
 	nonce string
 	// epoch is the one of the last leadership; 0: none yet.
 	epoch atomic.Int64
-	// outdated: the schema is of an earlier version, which works with less to
-	// remember.
+	// outdated: the schema is of an earlier version. It works, but less is remembered.
 	outdated atomic.Bool
-	// set is what the database can store, as read when the lead was taken.
+	// set is the database's encoding, as read when the lead was taken.
 	set atomic.Pointer[charset.Set]
 }
 
@@ -73,15 +72,15 @@ type Identity = outbox.Identity
 // Leadership is what Lead found and made.
 type Leadership struct {
 	Epoch int64
-	// Interrupted says that another process has led since this Store did last,
-	// or ever, at the first time: what is in memory about parks is void.
+	// Interrupted says that another process has led since this Store last did, or ever if
+	// it never did: what is in memory about parks is void.
 	Interrupted bool
 	// PreviousHolder and PreviousSince are those of the epoch before; empty
 	// when there was none.
 	PreviousHolder string
 	PreviousSince  time.Time
-	// Server is where the database answers, PreviousServer where it did for the
-	// leader before; empty: not known.
+	// Server is where the database answers, PreviousServer where it answered the leader
+	// before; empty: not known.
 	Server, PreviousServer string
 	// Known is the slot that the stream went on from; zero: none yet.
 	Known Identity
@@ -123,7 +122,7 @@ func (s *Store) readCharset(ctx context.Context) error {
 	return err
 }
 
-// Renamed is what a table that is gone is called now, if the stream remembers which relation it was; else empty.
+// Renamed is the present name of a table that is gone, if the stream remembers its relation; else empty.
 func Renamed(ctx context.Context, db postgres.DB, stream, table string) string {
 	var schema, name string
 	err := db.QueryRow(ctx, sql.CheckRenamed, stream, table).Scan(&schema, &name)
@@ -134,10 +133,11 @@ func Renamed(ctx context.Context, db postgres.DB, stream, table string) string {
 	return now
 }
 
-// Was is what Identity.Relations call the relation that a table was before it was gone.
+// Was is the key in Identity.Relations for the relation that a table was before it was
+// gone.
 func Was(table string) string { return "was " + table }
 
-// Called says what to do about a table that is called so now.
+// Called says what to do about a renamed table.
 func Called(now string) string {
 	return "it is called " + now + " now: write table: " + now + " in the configuration, or give the table its name back"
 }

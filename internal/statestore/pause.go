@@ -13,7 +13,7 @@ import (
 
 // Watched is what Watch tells.
 type Watched struct {
-	Told bool // Paused and Held
+	Told bool // Paused and Held are known
 	// Paused is what operators have paused: the parks that the leader has to keep.
 	Paused []outbox.Park
 	// Held says whether what a stream must not forget is still kept, and by us: nil, or an

@@ -10,7 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
-// What is paused, and who leads, is told also where a further question is answered by an error.
+// What is paused, and who leads, is told even if a further question fails.
 func TestWhatALeaderWatches(t *testing.T) {
 	t.Parallel()
 	_, pool := database(t)

@@ -25,17 +25,17 @@ var ErrUnsettled = errors.New("published rows of the stream are not marked yet")
 // ErrShared says that a journal has two tallies: of two streams, or of two names of one Kafka.
 var ErrShared = errors.New("the journal is in use")
 
-// OpenTally makes the tally of a cluster, or opens a closed one again, and reads it. One
-// of another journal is only read: the caller compares Tally.Journal. While another tally of the
-// journal is open none is opened: the Error is of ErrShared. An open one is over the tables
-// that it was opened with until it is recovered, then over those of the claim. Rows are in no danger
-// from a leader that was deposed, but it opens nothing: its Error is of ErrFenced.
+// OpenTally makes the tally of a cluster, or opens a closed one again, and reads it. A tally of
+// another journal is only read: the caller compares Tally.Journal. While the journal has another open
+// tally, none is opened: the Error is of ErrShared. Until it is recovered, an open tally keeps the
+// tables that it was opened with; then it has those of the claim. A deposed leader opens nothing: its
+// Error is of ErrFenced.
 func (s *Store) OpenTally(ctx context.Context, cluster, journal string, c Claim, recovered bool) (exactlyonce.Tally, error) {
 	what := "open " + s.tallyOf(cluster)
 	tables, _ := json.Marshal(c.Tables) // texts and numbers
 	var current int64
 	var stream, other string
-	waited, cancel := context.WithTimeout(ctx, s.cfg.SyncWait) // a stream whose commit waits for a standby has its row locked
+	waited, cancel := context.WithTimeout(ctx, s.cfg.SyncWait) // a stream's row is locked while its commit waits for a standby
 	defer cancel()
 	err := s.db.After(sql.LeaderSerial).QueryRow(waited, sql.TallyOpen, s.cfg.Stream, s.epoch.Load(), cluster, journal, string(tables), recovered).Scan(&current, &stream, &other)
 	switch {
@@ -61,15 +61,15 @@ func (s *Store) tallyOf(cluster string) string {
 	return fmt.Sprintf("the tally of stream %s on Kafka cluster %s", s.cfg.Stream, cluster)
 }
 
-// HasTallies says whether the tables are there: init makes them where they are needed. A
-// stream that delivers at least once asks before it looks for tallies, which would be an error in the server's log.
+// HasTallies says whether the tables are there: init makes them where they are needed. A stream that delivers at
+// least once asks first: a query of missing tables would put an error into the server's log.
 func (s *Store) HasTallies(ctx context.Context) (there bool, err error) {
 	err = s.db.QueryRow(ctx, "SELECT to_regclass('outbox_cdc.tally') IS NOT NULL").Scan(&there)
 	return there, tallyFailure("look for the tables of exactly-once delivery", err)
 }
 
 // ReadTally reads what the database knows of a cluster's journal; false: there is no
-// tally. What is left is read last: it has the rows of every unit that is Marked.
+// tally. Left is read last, so it has the left rows of every Marked unit.
 func (s *Store) ReadTally(ctx context.Context, cluster string) (t exactlyonce.Tally, there bool, err error) {
 	what := "read " + s.tallyOf(cluster)
 	var unit int64
@@ -118,17 +118,16 @@ func (s *Store) AdvanceTally(ctx context.Context, cluster string) error {
 	return tallyFailure("move on "+s.tallyOf(cluster), err)
 }
 
-// Server is what positions are of: a slot of a database cluster, by system identifier and name (another slot
-// may bring rows again that come before a position of this one), and the key of replication.Conn.Guard, which a
-// session on the very server holds.
+// Server says where positions count: for a slot of a database cluster, by system identifier and name (another
+// slot may bring earlier rows again), and on the server where a session holds Guard, the key of
+// replication.Conn.Guard.
 type Server struct {
 	Slot  string
 	Guard int64
 }
 
-// SettleTally notes that rows of tables without state are settled up to the position, and that
-// no unit up to this one names others. On another server positions mean nothing. An Error of
-// ErrFenced: nothing was written.
+// SettleTally notes that rows of tables without state are settled up to lsn, and that no unit up
+// to upTo names later ones. On any other server nothing is written: an Error of ErrFenced.
 func (s *Store) SettleTally(ctx context.Context, cluster string, upTo exactlyonce.Placed, lsn outbox.LSN, of Server) error {
 	what := "note a position in " + s.tallyOf(cluster)
 	number := int64(upTo.Number) // #nosec G115 -- counted from 1
@@ -147,8 +146,8 @@ type Position struct {
 	LSN     outbox.LSN
 }
 
-// Positions are those of the clusters' tallies that count on the server, whose WAL ends at insert, and at
-// least settled, which is noted. An Error of ErrFenced: the tallies are not on that server, or not there.
+// Positions are those of the clusters' tallies that count on the server, whose WAL ends at insert. It
+// raises them to settled first. An Error of ErrFenced: a tally is missing, or not on that server.
 func (s *Store) Positions(ctx context.Context, clusters []string, settled, insert outbox.LSN, of Server) ([]Position, error) {
 	what := "read positions in the tallies of stream " + s.cfg.Stream
 	found, err := postgres.Collect(ctx, s.db, func(row pgx.CollectableRow) (p Position, err error) {
@@ -166,9 +165,9 @@ func (s *Store) Positions(ctx context.Context, clusters []string, settled, inser
 	return found, tallyFailure(what, err)
 }
 
-// CloseTally says that nothing of a cluster's journal is left to be settled, which a stream
-// that delivers at least once needs to know. Where there is no tally, nothing is to be closed.
-// An Error of ErrUnsettled says that something is left.
+// CloseTally closes a cluster's tally, for a stream that delivers at least once. An Error of
+// ErrUnsettled: something of the journal is still to be settled. Without a tally there is
+// nothing to close.
 func (s *Store) CloseTally(ctx context.Context, cluster string) error {
 	what := "close " + s.tallyOf(cluster)
 	if err := s.AdvanceTally(ctx, cluster); err != nil {
@@ -195,7 +194,8 @@ func (s *Store) ForgetTally(ctx context.Context, cluster string) error {
 	return tallyFailure("forget "+s.tallyOf(cluster), err)
 }
 
-// Orphan is an open tally over a table of the stream which the stream does not recover.
+// Orphan is an open tally over one of the stream's tables that the stream does not
+// recover.
 type Orphan struct{ Stream, Cluster, Table string }
 
 // Orphans looks for tallies that nobody recovers: of clusters that were taken out of the
@@ -223,8 +223,8 @@ type TallyState struct {
 	Journal string
 }
 
-// TallyStates are those of the stream's tallies, by cluster, at most so many of the rows left
-// counted. A stream that never delivered exactly once has none.
+// TallyStates are the states of the stream's tallies, by cluster. It counts at most so many
+// left rows. A stream that never delivered exactly once has none.
 func (s *Store) TallyStates(ctx context.Context, most int64) ([]TallyState, error) {
 	found, err := postgres.Collect(ctx, s.db, pgx.RowToStructByPos[TallyState], sql.TallyState, s.cfg.Stream, most)
 	if postgres.HasCode(err, pgerrcode.UndefinedTable) {

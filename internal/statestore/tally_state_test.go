@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// How tallies are, for people: rows that are left are counted up to a bound.
+// Left rows are counted up to a bound.
 func TestTallyStates(t *testing.T) {
 	t.Parallel()
 	db, s := tallyDatabase(t)

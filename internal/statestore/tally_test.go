@@ -46,8 +46,8 @@ func open(t *testing.T, s *Store, cluster string) exactlyonce.Tally {
 	return tally
 }
 
-// Two names of one Kafka: the units of both would be in one journal. However close together they come, one
-// is opened, and the other when that is closed.
+// Two names lead to one Kafka, so the units of both would be in one journal. However close together they
+// come, one is opened, and the other only when that one is closed.
 func TestAJournalHasOneTally(t *testing.T) {
 	t.Parallel()
 	_, s := tallyDatabase(t)
@@ -160,7 +160,7 @@ func TestTallyIsOpenedMovedAndClosed(t *testing.T) {
 	open(t, s, "main")
 	wantTally(t, s, "topic-1 head 4@40 marked map[] left 0 closed false lsn 0/0")
 
-	// Who was deposed opens and closes nothing.
+	// A deposed leader opens and closes nothing.
 	later := New(Config{DB: db.Pool(t), Stream: "orders"})
 	lead(t, later)
 	if _, err := s.OpenTally(t.Context(), "main", "topic-1", ordersClaim(0, 0), false); !errors.Is(err, ErrFenced) {
@@ -171,8 +171,8 @@ func TestTallyIsOpenedMovedAndClosed(t *testing.T) {
 	}
 }
 
-// A position is noted only where the leader's lock is held, and never goes back. It counts on the server that it is of,
-// and any other is forgotten.
+// A position is noted only where the leader's lock is held, and never goes back. It counts on its own server; on
+// another it is forgotten.
 func TestPositionsOfTablesWithoutState(t *testing.T) {
 	t.Parallel()
 	db, s := tallyDatabase(t)
@@ -215,7 +215,7 @@ func TestPositionsOfTablesWithoutState(t *testing.T) {
 	if _, err := s.Positions(t.Context(), []string{"main", "nowhere"}, 0, 0x310, ours); !errors.Is(err, ErrFenced) {
 		t.Errorf("a tally that is not there: %v", err)
 	}
-	// What is behind the end of the WAL was never there.
+	// A position behind the end of the WAL was never there.
 	positions(0x30f, ours, "[{main 3 0/0}] false")
 	positions(0x310, ours, "[{main 3 0/0}] false")
 	// A dump was restored into a database cluster with lower positions: rows there must not be passed over.
@@ -267,7 +267,7 @@ func TestOrphans(t *testing.T) {
 		}
 	}
 
-	// Who leads recovers its own.
+	// A stream that leads recovers its own tallies.
 	claim := Claim{Slot: "s", Lock: 91, Tables: mine.Tables}
 	if _, err := s.Claim(t.Context(), claim); err != nil {
 		t.Fatal(err)
@@ -280,7 +280,7 @@ func TestOrphans(t *testing.T) {
 		t.Errorf("of a stream that leads: %s", got)
 	}
 
-	// Until it is recovered the tally keeps a table that its stream does not have any more, also under a leader.
+	// Until it is recovered, a tally keeps a table that its stream no longer has, even while the stream leads.
 	others := Claim{Slot: "s", Lock: 91, Tables: []ClaimedTable{{Name: "public.other"}}}
 	if _, err := s.Claim(t.Context(), others); err != nil {
 		t.Fatal(err)
@@ -299,7 +299,7 @@ func TestOrphans(t *testing.T) {
 	}
 	_ = leader.Close(t.Context())
 
-	// Shares of one table are none of each other's.
+	// A share's tally is no orphan of another share.
 	if _, err := s.OpenTally(t.Context(), "main", "topic-1", ordersClaim(1, 2), true); err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +321,7 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// What is missing is said, with what to do; a stream that never delivered exactly once has nothing.
+// Errors say what is missing and what to do. A stream that never delivered exactly once has no tally.
 func TestTallyIsMissingOrNotOurs(t *testing.T) {
 	t.Parallel()
 	db, pool := database(t)
