@@ -64,9 +64,9 @@ func newProcess(h *config.HTTP, address string) (*process, error) {
 	return p, nil
 }
 
-// trust accepts the certificate of the configuration, whatever host it names,
-// from the process on this machine; elsewhere it may sign or be the other's, by
-// the usual rules.
+// trust accepts from the process on this machine only the configuration's own
+// certificate, whatever host that names. Elsewhere the certificate is one more
+// trusted root, and the usual rules hold.
 func trust(c *tls.Config, own []byte, here bool) {
 	if !here {
 		if roots, err := x509.SystemCertPool(); err == nil && roots.AppendCertsFromPEM(own) {
@@ -159,8 +159,8 @@ func (p *process) login(ctx context.Context, r *http.Request) error {
 	return nil
 }
 
-// trusted refuses to tell a password to any user who has the port on this machine. Over TLS the
-// certificate says who it is; elsewhere it was allowed.
+// trusted refuses to send a password to another user's process that has the port on this machine.
+// Over TLS the certificate tells whose it is; plain text to another machine was allowed.
 func (p *process) trusted(at *url.URL) error {
 	if at.Scheme == "https" || !transport.Loopback(at.Hostname()) {
 		return nil

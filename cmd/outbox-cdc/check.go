@@ -150,16 +150,15 @@ func printCheck(out io.Writer, r *preflight.Report) {
 	fmt.Fprintln(out)
 }
 
-// alike is a finding, and what else the very same was found of.
+// alike is a finding with the other subjects of which the same was found.
 type alike struct {
 	preflight.Finding
 	others []string // subjects
 	checks []string // of SKIP: what one fault kept from looking
 }
 
-// together makes one group of findings that differ by their subjects only, as of twenty tables without an
-// index, where the first of them stands. Checks that one fault kept from looking are one group, too: what
-// counts is the fault.
+// together groups findings that differ only in their subjects, such as twenty tables without an index; a
+// group stands where its first finding stood. Checks that one fault kept from looking are one group, too.
 func together(all []preflight.Finding) (groups []alike) {
 	at := map[string]int{}
 	for _, f := range all {
@@ -194,7 +193,6 @@ func alikeness(f *preflight.Finding) string {
 	return strings.NewReplacer(quoted, "·", f.Subject, "·").Replace(words)
 }
 
-// about is what it is about, in a line.
 func (g *alike) about() string {
 	if len(g.others) == 0 || g.Subject == "" {
 		return g.Subject
@@ -202,7 +200,7 @@ func (g *alike) about() string {
 	return fmt.Sprintf("%s and %d more", g.Subject, len(g.others))
 }
 
-// by is which check found it.
+// by names the check, or counts the checks.
 func (g *alike) by() string {
 	if len(g.checks) > 1 {
 		return fmt.Sprintf("%d checks", len(g.checks))
@@ -216,7 +214,7 @@ const foundWidth = 90
 // tableWidth is how wide a terminal has to be for the table; on a narrower one each finding is a paragraph.
 const tableWidth = 150
 
-// printFindings prints for a terminal of some width; 0: it is none.
+// printFindings prints for a terminal of this width; 0: not a terminal.
 func printFindings(out io.Writer, all []alike, width int) {
 	if width > 0 && width < tableWidth {
 		for i := range all {
@@ -273,7 +271,7 @@ func printHints(out io.Writer, f *alike) {
 
 // ---- --fix ----
 
-// fix makes what the findings say can be made, and says whether anything was.
+// fix creates what the findings say can be created, and returns whether it created anything.
 func fix(ctx context.Context, chosen []*config.Stream, r *preflight.Report, o checkOptions, io streams) (bool, error) {
 	said := io.out
 	if o.json {
@@ -361,8 +359,8 @@ func fixPlan(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup rep
 	return replication.Pending(ctx, pg, steps)
 }
 
-// nativeIndex makes the index of a native table without keeping writers
-// waiting, after removing what an interrupted making has left.
+// nativeIndex creates the index of a native table without keeping writers
+// waiting. First it removes what an interrupted CREATE INDEX left.
 func nativeIndex(schema, name string) []replication.Step {
 	index := name + "_due"
 	qualified := sql.Identifier(schema, index)

@@ -58,7 +58,7 @@ while it runs. Exit code 1: something was lost, duplicated, out of order or not 
 	f.StringVar(&o.Postgres, "postgres", "", "a real database instead (a connection string); a schema is made and dropped")
 	f.BoolVar(&o.Serve, "serve", false, "keep it all up when every row is through, until Ctrl-C: to look at the operator's page")
 	f.BoolVar(&o.JSON, "json", false, "print one JSON object at the end and nothing else")
-	// What the stream says would tear the display apart; errors are worth it.
+	// Log lines would tear the display apart; only errors are worth that.
 	_ = f.Lookup("log-level").Value.Set("error")
 	f.Lookup("log-level").DefValue = "error"
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -125,7 +125,7 @@ func demoStream(ctx context.Context, t demo.Target, log zerolog.Logger) error {
 	return wait.While(context.WithoutCancel(ctx), func(context.Context) error { return prepared.run(ctx) }, next...)
 }
 
-// demoProcess has a process of its own stream, which is killed when kill ends.
+// demoProcess runs the stream in a process of its own, which is killed when kill ends.
 func demoProcess(ctx, kill context.Context, t demo.Target, logs *logFlags, stderr io.Writer) (err error) {
 	t.Serving = nil
 	file, err := demoFile(t)

@@ -116,7 +116,7 @@ func destroyStream(ctx context.Context, s *config.Stream, yes, quiet bool, io st
 			fmt.Fprintf(io.out, "%s: removed %s\n", s.Name, step.Title)
 		}
 	}})
-	if e, ok := errors.AsType[*postgres.Error](err); ok { // in the words of a plan that makes
+	if e, ok := errors.AsType[*postgres.Error](err); ok { // its words are those of a plan that creates
 		e.What = strings.Replace(e.What, "make ", "remove ", 1)
 		e.Hint = strings.Replace(e.Hint, "; --show-sql prints the statements", "", 1)
 	}

@@ -219,8 +219,8 @@ func printRow(out io.Writer, d *openTable, r *operator.Row, payload bool) error 
 	return nil
 }
 
-// parksOf reads what the database remembers as parked, and what operators have paused, whether the leader knows it
-// yet or not; nothing where schema outbox_cdc is not there yet.
+// parksOf reads the parks, and the pauses, including those that the leader has not noticed yet; none without the
+// schema outbox_cdc.
 func parksOf(ctx context.Context, conn *pgx.Conn, stream string) ([]outbox.Park, error) {
 	err := replication.TrustSchema(ctx, postgres.On(conn))
 	var list, paused []outbox.Park

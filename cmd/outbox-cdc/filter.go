@@ -50,7 +50,7 @@ func (p *filterFlags) addError(c *cobra.Command) {
 	c.Flags().StringVar(&p.pattern, "error", "", "only rows whose last error matches this regular expression, whatever its case (`PATTERN`)")
 }
 
-// narrowed says that something tells the rows apart from all others.
+// narrowed reports whether a flag chooses among the rows.
 func (p *filterFlags) narrowed() bool {
 	return len(p.ids) > 0 || p.topic != "" || p.key != "" || p.pattern != "" || p.since != "" || p.until != ""
 }
@@ -119,7 +119,7 @@ func (p *filterFlags) each(ctx context.Context, io streams, f func(*openTable) e
 	return nil
 }
 
-// eachOf serves the tables of one stream, and says which cannot be served.
+// eachOf calls f with the tables of one stream; passed has why others cannot be served.
 func (p *filterFlags) eachOf(ctx context.Context, s *config.Stream, tables []*outbox.Table, f func(*openTable) error) (passed []error, err error) {
 	conn, err := connectOperator(ctx, s)
 	if err != nil {

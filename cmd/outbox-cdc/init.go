@@ -122,12 +122,12 @@ func initStream(ctx context.Context, s *config.Stream, what initOptions, io stre
 	return apply(ctx, pg, s, setup, plan, io.out)
 }
 
-// claimed says whose the stream's tables are, where they are not its own.
+// claimed is an error where another stream has a table of this one.
 func claimed(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, state *replication.State) error {
 	if !state.Schema || s.Shadow() {
 		return nil
 	}
-	// It may have been made since somebody looked.
+	// Somebody may have created the schema since the state was read.
 	if err := replication.TrustSchemaAsAdministrator(ctx, pg, true); err != nil {
 		return &failure{exitPermanent, err}
 	}
@@ -142,8 +142,8 @@ func claimed(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, state *re
 	return err
 }
 
-// connectAdmin connects as who may make things, unless somebody else's code could
-// run with such rights.
+// connectAdmin connects as the role that may create objects, unless somebody else's
+// code could run with its rights.
 func connectAdmin(ctx context.Context, s *config.Stream) (*pgconn.PgConn, error) {
 	pg, err := connectBy(ctx, s, asAdmin(marker(s, operatorName)), postgres.Access.ConnectPlain)
 	if refused, ok := errors.AsType[*postgres.Error](err); ok && postgres.LoginRefused(err, s.Postgres.User) != "" && os.Getenv(adminVariable) == "" {
@@ -175,7 +175,7 @@ func setupOf(s *config.Stream, connected string) replication.Setup {
 	return setup
 }
 
-// planOf is what is to be made: native tables first, for the publication is of
+// planOf returns the steps: native tables first, since the publication names
 // tables.
 func planOf(state *replication.State, setup replication.Setup, s *config.Stream, what initOptions) ([]replication.Step, error) {
 	setup.NoSlot = what.noSlot
@@ -228,8 +228,8 @@ func apply(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup repli
 	return err
 }
 
-// chooseDatabase is chooseStreams where the administrator's connection, which
-// leads to one database, may be used.
+// chooseDatabase is chooseStreams for commands that may use the administrator's
+// connection, which leads to one database.
 func chooseDatabase(cfg *config.Config, name string) ([]*config.Stream, error) {
 	chosen, err := chooseStreams(cfg, name)
 	if len(chosen) > 1 && os.Getenv(adminVariable) != "" {

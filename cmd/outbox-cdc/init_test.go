@@ -84,7 +84,7 @@ func TestInitThenRunWithTheRolesItMade(t *testing.T) {
 
 	db.Exec(t, "ALTER ROLE writer PASSWORD 'hunter2'; ALTER ROLE streamer PASSWORD 'hunter2'")
 	t.Setenv(adminVariable, "")
-	t.Setenv("GOMAXPROCS", "") // that of the machine, of which one stream takes one
+	t.Setenv("GOMAXPROCS", "") // the machine's, of which one stream uses one
 	kafka.CreateTopic(t, "orders", 1, nil)
 	run := startRun(t, c)
 	db.Exec(t, "INSERT INTO outbox (topic, key, payload) VALUES ('orders', 'k', 'hello')")

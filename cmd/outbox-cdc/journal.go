@@ -60,8 +60,8 @@ process leads the stream it refuses.`,
 	return group("journal", "The journals of streams that deliver exactly once", "  outbox-cdc journal reset --stream orders", c)
 }
 
-// resetJournals removes topics before what the database knows of them, so that a stream that starts
-// in between refuses, and a reset that failed half way can be repeated.
+// resetJournals removes a topic first, then what the database knows of it: a stream that starts in
+// between refuses, and a reset that failed half way can be repeated.
 func resetJournals(ctx context.Context, s *config.Stream, p *preflight.Stream, io streams) (actor, error) {
 	conn, err := connectOperator(ctx, s)
 	if err != nil {
@@ -137,7 +137,7 @@ func initKafka(ctx context.Context, cfg *config.Config, what initOptions, io str
 	return errors.Join(errs...)
 }
 
-// initJournal makes a journal that is missing, and refuses one that is not as it has to be.
+// initJournal creates a missing journal, and refuses one that is unsound.
 func initJournal(ctx context.Context, s *preflight.Stream, j *preflight.Journal, show bool, io streams) error {
 	wrong := unsound(j.Findings)
 	switch {
@@ -171,8 +171,8 @@ func initJournal(ctx context.Context, s *preflight.Stream, j *preflight.Journal,
 	})
 }
 
-// awaitJournal looks at the journal on a cluster until the brokers tell of it what is to be seen, or
-// the error is permanent.
+// awaitJournal asks the brokers for the journal until look returns nil or a permanent error, or the
+// time is over.
 func awaitJournal(ctx context.Context, s *preflight.Stream, cluster string, most time.Duration, look func(*preflight.Journal) error) error {
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		for _, j := range preflight.Journals(ctx, s, preflight.Options{}) {
@@ -185,7 +185,7 @@ func awaitJournal(ctx context.Context, s *preflight.Stream, cluster string, most
 	return err
 }
 
-// unsound is what keeps a journal from being used, with what fixes it.
+// unsound is why a journal cannot be used, with the fix, or nil.
 func unsound(findings []preflight.Finding) error {
 	for _, f := range findings {
 		if f.Level != preflight.Fail {

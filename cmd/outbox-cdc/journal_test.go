@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// Brokers that do not make the journal: it is said why, and the command for who may.
+// Brokers refuse to create the journal: the error says why, and has the command for a user who may.
 func TestInitKafkaIsRefused(t *testing.T) {
 	kafka := harness.Kfake(t)
 	config := filepath.Join(t.TempDir(), "once.yaml")

@@ -131,7 +131,7 @@ Exit codes:
 	root.SetOut(io.out)
 	root.SetErr(io.err)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		if unknown := noArguments(c, c.Flags().Args()); c.HasSubCommands() && unknown != nil { // so its flags are, too
+		if unknown := noArguments(c, c.Flags().Args()); c.HasSubCommands() && unknown != nil { // then its flags are unknown, too
 			return unknown
 		}
 		return usage("%w (see %s --help)", err, c.CommandPath())
@@ -148,7 +148,7 @@ Exit codes:
 	return root
 }
 
-// placeholders are what help shows for the value of a flag whose text names none.
+// placeholders stand in help for values that the flag's text does not name, by type.
 var placeholders = map[string]string{"string": "TEXT", "duration": "DURATION", "int": "NUMBER"}
 
 // namedValue is a flag's value that help shows by a word, not by a type of Go.
@@ -172,7 +172,7 @@ func nameValues(c *cobra.Command) {
 	}
 }
 
-// refuseArguments has every command refuse arguments that does not say which it takes.
+// refuseArguments makes every command without Args refuse arguments.
 func refuseArguments(c *cobra.Command) {
 	if c.Args == nil {
 		c.Args = noArguments
@@ -199,7 +199,7 @@ func noArguments(c *cobra.Command, args []string) error {
 	return usage("%s takes no argument %q (%s)", c.CommandPath(), args[0], hint)
 }
 
-// beginning is how many bytes two words have in common before they differ.
+// beginning is the length of the words' common prefix.
 func beginning(a, b string) int {
 	n := 0
 	for n < min(len(a), len(b)) && a[n] == b[n] {

@@ -173,7 +173,7 @@ func tableFlag(c *cobra.Command, to *string, usage string) {
 	})
 }
 
-// configured completes a flag's value in the shell with what the configuration has, of the stream that is named.
+// configured completes a flag's value in the shell from the configuration's streams, or the one that is named.
 func configured(c *cobra.Command, flag string, of func(*config.Stream) []string) {
 	_ = c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, _ []string, _ string) (names []string, _ cobra.ShellCompDirective) {
 		value := func(name string) string {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// strangerAt is a user who listens on a port of this machine and is neither root nor we, or
-// nobody. https://www.kernel.org/doc/html/latest/networking/proc_net_tcp.html
+// strangerAt returns the user, neither root nor our own, who listens on the port of this
+// machine, or "". https://www.kernel.org/doc/html/latest/networking/proc_net_tcp.html
 func strangerAt(port string) (string, error) {
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
@@ -38,7 +38,7 @@ func strangerAt(port string) (string, error) {
 	return "", nil
 }
 
-// listener finds the first listener on the port who is neither root nor we.
+// listener finds the first listener on the port who is neither root nor our own user.
 func listener(lines *bufio.Scanner, port string) (uid string) {
 	const listening = "0A"
 	for lines.Scan() {

@@ -33,7 +33,7 @@ func TestWhoListens(t *testing.T) {
 	}
 }
 
-// A password is told to ourselves on this machine, and not where nobody tells who listens.
+// A password goes to our own user's process on this machine, and not where nothing tells who listens.
 func TestWhoIsTrustedWithAPassword(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

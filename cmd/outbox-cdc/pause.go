@@ -53,7 +53,7 @@ func resume(ctx context.Context, s *statestore.Store, table string) error {
 	if err != nil {
 		return err
 	}
-	// Of a table that is not paused the name may be wrong.
+	// A table that is not paused may be a wrong name.
 	if table != "" && !slices.ContainsFunc(parks, func(p outbox.Park) bool { return p.Scope.Table == table }) {
 		return usage("table %s is not paused by itself", table)
 	}

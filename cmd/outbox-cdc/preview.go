@@ -68,7 +68,7 @@ type previewedTable struct {
 	// Records that its rows would become.
 	Records []operator.Record `json:"records"`
 
-	wrong int // rows that can be no record
+	wrong int // rows that cannot become records
 }
 
 func runPreview(c *cobra.Command, p *filterFlags, stdin bool, io streams) error {

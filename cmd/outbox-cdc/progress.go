@@ -32,7 +32,7 @@ func newProgress(to io.Writer, log zerolog.Logger, what string) *progress {
 	return p
 }
 
-// tell says how many rows are done; of 0 is an unknown number.
+// tell says how many rows are done, of how many; of is 0 where that is unknown.
 func (p *progress) tell(done, of int, now time.Time) {
 	every := progressLogged
 	if p.terminal != nil {

@@ -127,8 +127,8 @@ func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 // same thing are logged a minute; further ones are counted.
 const repeatsPerMinute = 10
 
-// newTraces sends spans to the collector that the environment names; nil: none
-// is. What goes wrong on the way there is logged and disturbs nobody.
+// newTraces sends spans to the collector that the environment names; nil: traces
+// are off. A failure to send is logged and disturbs nobody.
 func newTraces(ctx context.Context, version string, log zerolog.Logger) (*tracing.Provider, error) {
 	traces, err := tracing.New(ctx, version)
 	if err != nil {
@@ -240,7 +240,7 @@ func newPage(cfg *config.Config, p *prepared, version string, log zerolog.Logger
 	return page.New(shown)
 }
 
-// pageSlots looks at every server; what went wrong with one stands next to it.
+// pageSlots looks at every server. A server's error is shown next to it.
 func pageSlots(ctx context.Context, cfg *config.Config) []page.Server {
 	asItself := func(a postgres.Access) postgres.Access { return a } // a page is nobody's administrator
 	var all []page.Server

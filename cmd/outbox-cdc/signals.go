@@ -12,7 +12,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// logKey is where the context has the log that tells of signals, once there is one: run has one.
+// logKey is the context's key of the log that tells of signals; only run sets one.
 type logKey struct{}
 
 func logSignals(ctx context.Context, log zerolog.Logger) {
@@ -23,7 +23,7 @@ func logSignals(ctx context.Context, log zerolog.Logger) {
 
 // tellHangups says at SIGHUP, which asks many services to read their
 // configuration, that this one reads it when it starts. The signal would end it
-// with rows in flight. On a terminal, whose end it tells, it still does.
+// with rows in flight. On a terminal, where it means a hang-up, it still does.
 func tellHangups(ctx context.Context, log zerolog.Logger) {
 	if isTerminal(os.Stderr) {
 		return

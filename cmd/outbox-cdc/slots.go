@@ -119,7 +119,7 @@ func serverOf(s *config.Stream) string {
 }
 
 // look reads the slots, and from each database what it knows of streams. access
-// says as whom, given the stream's own role.
+// chooses the role to connect as, given the stream's own.
 func (v *slotServer) look(ctx context.Context, access func(postgres.Access) postgres.Access, io streams) error {
 	var known []slots.Stream
 	for i, s := range v.streams {

@@ -116,18 +116,18 @@ func openPool(s *config.Stream, admit func(context.Context, *pgx.Conn) error) (*
 }
 
 // proof is whether a stream has been seen to be able to do its work since the
-// process started: a standby would not notice otherwise that
-// its brokers, topics, tables or privileges are wrong.
+// process started. Without it a standby would not notice that its brokers, topics,
+// tables or privileges are wrong.
 type proof struct {
-	lacking atomic.Pointer[string] // empty: it has
+	lacking atomic.Pointer[string] // empty: nothing
 }
 
 func (p *proof) lacks(reason string) { p.lacking.Store(&reason) }
 
-// missing is why the stream has not been seen to be able to, or empty.
+// missing is what the stream lacks for its work, or empty.
 func (p *proof) missing() string { return *p.lacking.Load() }
 
-// How long after a look in vain the next one comes.
+// The waits after a look that failed.
 const (
 	proveFirst = time.Second
 	proveLast  = 30 * time.Second
@@ -181,7 +181,7 @@ func tellDifferences(found []preflight.Difference, before map[[2]string]bool, lo
 	return told
 }
 
-// unproven has no stream count as able to do its work until proveAll has looked.
+// unproven keeps streams from counting as able to do their work until proveAll has looked.
 func (p *prepared) unproven() {
 	for _, proof := range p.proofs {
 		proof.lacks("its database, tables and Kafka clusters have not been looked at yet")

@@ -29,7 +29,7 @@ type supervisor struct {
 // supervised is one stream as the supervisor sees it.
 type supervised struct {
 	admin.Stream
-	// halted is how long ago the stream's driver turned, 0 where none is at work.
+	// halted is the time since the last turn of the stream's driver; 0: none is at work.
 	halted func(now time.Time) time.Duration
 }
 
@@ -89,7 +89,7 @@ func (s *supervisor) run(stop, ctx context.Context) {
 
 func (s *supervisor) tell(now time.Time) string {
 	var lines []string
-	settled := true // all streams have come to work, or to a reason why not
+	settled := true // all streams work, or have said why not
 	for _, stream := range s.streams {
 		mode, failing := stream.Status().Mode, stream.Report().Error
 		switch {

@@ -15,19 +15,19 @@ import (
 	"golang.org/x/term"
 )
 
-// What rows, tables, hosts and servers are called is other people's text. On a
-// terminal its control sequences could hide lines, or write to the clipboard,
-// and characters of direction show another text than there is. So all that
-// commands print goes through a safeWriter.
+// Names of rows, tables, hosts and servers are other people's text. On a terminal
+// its control sequences could hide lines or write to the clipboard, and direction
+// marks could show another text. So all that commands print goes through a
+// safeWriter.
 
 // safeWriter prints characters that are not printable as escapes, such as
-// \u001b, but for the ends of lines and tabs. In a string of JSON an escape is
-// the same character, so JSON means the same.
+// \u001b, except line ends and tabs. In a string of JSON an escape is the same
+// character, so JSON means the same.
 type safeWriter struct {
 	to io.Writer
 
 	mu   sync.Mutex // guards what follows: loggers write from any goroutine
-	rest []byte     // the beginning of a character whose end has not come
+	rest []byte     // the first bytes of an incomplete character
 }
 
 func (w *safeWriter) Write(b []byte) (int, error) {
@@ -65,8 +65,8 @@ func appendPrintable(out []byte, r rune, raw []byte) []byte {
 	return fmt.Appendf(out, `\u%04x`, r)
 }
 
-// printable is a text in one line, as a safeWriter prints it: a name with the end
-// of a line in it cannot be taken for two names.
+// printable is a text in one line, as a safeWriter prints it: a name with a line
+// end in it cannot be taken for two names.
 func printable(text string) string {
 	out := make([]byte, 0, len(text))
 	for i := 0; i < len(text); {
@@ -90,7 +90,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && isatty.IsTerminal(f.Fd())
 }
 
-// columns is how wide a terminal is; 0: it is none.
+// columns is how wide a terminal is; 0: not a terminal.
 func columns(w io.Writer) int {
 	f, ok := raw(w).(*os.File)
 	if !ok {

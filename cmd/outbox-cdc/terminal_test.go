@@ -37,7 +37,7 @@ func TestSafeWriter(t *testing.T) {
 // JSON means the same.
 func TestSafeJSON(t *testing.T) {
 	t.Parallel()
-	text := strings.ToValidUTF8(hostile, "") // what is no character JSON cannot hold
+	text := strings.ToValidUTF8(hostile, "") // JSON cannot hold invalid UTF-8
 	var out bytes.Buffer
 	if err := printJSON(&safeWriter{to: &out}, text); err != nil {
 		t.Fatal(err)

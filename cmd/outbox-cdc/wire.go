@@ -20,8 +20,8 @@ import (
 // This file translates the configuration into what the parts take. The parts
 // do not know package config.
 
-// processName is what the server shows of us: program, stream and host, in the
-// 63 bytes that an application_name has.
+// processName is our application_name: program, stream and host, in the 63 bytes
+// that it may have.
 func processName(stream string) string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -60,7 +60,7 @@ func replicationConfig(s *config.Stream) replication.Config {
 }
 
 // maxFrame has room for every row that may be published: the WAL sender may print each
-// byte of it as two, and says something of each column.
+// byte as two, and adds some for each column.
 func maxFrame(tables []*outbox.Table) int {
 	longest := 0
 	for _, t := range tables {
@@ -79,7 +79,7 @@ func coreConfig(s *config.Stream) checkpoint.Config {
 		SmallRound:      (page + 1) / 2, // a hand-back pays once a round is no full page
 		MaxKeys:         s.MaxParkedKeys,
 		MaxTopics:       s.MaxParkedTopics,
-		MaxRetryingKeys: 10 * s.MaxParkedKeys, // by then it is not single rows that are wrong
+		MaxRetryingKeys: 10 * s.MaxParkedKeys, // so many are not the fault of single rows
 		BackoffMin:      s.Backoff.Min,
 		BackoffMax:      s.Backoff.Max,
 		WALBudget:       uint64(s.WALBudget),
@@ -100,8 +100,8 @@ func sinkConfigs(cfg *config.Config, s *config.Stream, log zerolog.Logger) map[s
 	return sinks
 }
 
-// journalsOn are the journals of all streams on the cluster's brokers, which two names of a cluster
-// may lead to.
+// journalsOn are the journals of all streams on the cluster's brokers. Two configured clusters may
+// have the same brokers.
 func journalsOn(cfg *config.Config, c *config.Cluster) (topics []string) {
 	for _, s := range cfg.Streams {
 		for name, other := range cfg.Kafka.Clusters {
@@ -115,7 +115,7 @@ func journalsOn(cfg *config.Config, c *config.Cluster) (topics []string) {
 	return slices.Compact(topics)
 }
 
-// onceConfig is what delivers each row exactly once; nil: at least once.
+// onceConfig is nil for a stream that delivers at least once.
 func onceConfig(cfg *config.Config, s *config.Stream) *pipeline.Once {
 	if !s.ExactlyOnce() {
 		return nil
