@@ -78,7 +78,7 @@ func Differences(t *TableFacts) []Difference {
 	d.nulls()
 	d.status()
 	if slices.ContainsFunc(d.found, func(f Difference) bool { return f.words && f.Fatal }) {
-		// That the status does not take a word is told once.
+		// A word that the status refuses is reported once.
 		return slices.DeleteFunc(d.found, func(f Difference) bool {
 			return f.about == AboutWrite && f.column == t.Table.Mapping.Status.Column
 		})
@@ -140,12 +140,11 @@ func set(block yaml.MapSlice, path string, value any) yaml.MapSlice {
 	return block
 }
 
-// columnUse is one columnUse of a mapping that names columns.
+// columnUse is a place in a mapping that names columns.
 type columnUse struct {
 	columns []string
 	kind    string // of columns that fit there
-	// write uses other columns in place of those; an empty name is a column that
-	// there is none for.
+	// write puts other columns in their place; an empty name: there is none.
 	write func(names []string) Overrides
 }
 
@@ -160,8 +159,8 @@ const (
 // unknown stands for a column that has to be named, and only people know.
 const unknown = "…"
 
-// one is a place for one column. The keys of without are null where there is no
-// column for it; none: it has to be named.
+// one is a place for one column. Where there is no column for it, the keys of
+// without become null; if there are none, the column has to be named.
 func one(key, column, kind string, without ...string) columnUse {
 	return columnUse{[]string{column}, kind, func(names []string) (all Overrides) {
 		if names[0] != "" || len(without) == 0 {
@@ -222,8 +221,8 @@ func places(m *outbox.Mapping) []columnUse {
 	return append(all, headersPlace(m.Headers))
 }
 
-// list is a place for several columns, written behind other keys. The key without
-// is null where no column is left; none: they have to be named.
+// list is a place for several columns, written behind other keys. Where no column is
+// left, the key without becomes null; if it is empty, columns have to be named.
 func list(key string, columns []string, without string, before Overrides) columnUse {
 	return columnUse{columns, anyColumn, func(names []string) Overrides {
 		left := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" })
@@ -361,7 +360,7 @@ func fits(c *Column, kind string) bool {
 	return !is("timestamp", "bytea", "json", "double", "real", "numeric", "date", "time")
 }
 
-// nulls tells what NULLs the columns allow that make a row fail.
+// nulls finds columns that may be NULL where a NULL makes the row fail or leaves it without order.
 func (d *differing) nulls() {
 	m := &d.t.Table.Mapping
 	nullable := func(column string) bool {
@@ -489,7 +488,7 @@ func allowedWords(c *Catalogue) []string {
 	for _, rule := range c.StatusRules {
 		condition, literals := literalsOf(rule)
 		if !lists(condition) {
-			return nil // what it means cannot be read off it
+			return nil // it is no list of values
 		}
 		words = append(words, literals...)
 	}
@@ -497,9 +496,9 @@ func allowedWords(c *Catalogue) []string {
 	return slices.Compact(words)
 }
 
-// literalsOf takes the literals out of a constraint as PostgreSQL prints it: the
-// odd parts between quotes, where nothing between two parts is a quote of their
-// literal.
+// literalsOf takes the literals out of a constraint as PostgreSQL prints it. Split at
+// quotes, every second part is a literal; an empty part between two of them is a quote
+// within one literal.
 func literalsOf(rule string) (condition string, literals []string) {
 	parts := strings.Split(rule, "'")
 	for i, part := range parts {

@@ -45,7 +45,7 @@ type Facts struct {
 // Session is one of the stream's two ways to the database.
 type Session struct {
 	User string
-	// Err is why there is none, and Permanent, that waiting does not help.
+	// Err is why there is none. Permanent: waiting does not help.
 	Err       error
 	Hint      string
 	Permanent bool
@@ -57,8 +57,8 @@ type Session struct {
 	Pooled, Wandering bool
 	// Prepares says of the table session that it keeps prepared statements.
 	Prepares bool
-	// Holds says of the streaming session that it keeps a session lock, and
-	// SenderTimeout, which wal_sender_timeout the server really has for it.
+	// Of the streaming session: Holds says that it keeps a session lock, and
+	// SenderTimeout is the wal_sender_timeout that is in force.
 	Holds         bool
 	SenderTimeout string
 }
@@ -132,13 +132,13 @@ type Role struct {
 
 // TableFacts are what is known of one table.
 type TableFacts struct {
-	Table Table
+	Table      Table
+	Inspection *Inspection
 	// Gone says that there is no such table, Refused that it, or its table of
 	// headers, cannot be read as it is.
-	Inspection *Inspection
-	Gone       string
-	Renamed    string // what a table that is gone is called now; empty: it is dropped, or nobody knows
-	Refused    string
+	Gone    string
+	Renamed string // what a table that is gone is called now; empty: it is dropped, or nobody knows
+	Refused string
 	// Lockers keep everybody from reading the table, so it was not looked at.
 	Lockers   []replication.Blocker
 	asked     bool                // for Lockers
@@ -152,9 +152,9 @@ type TableFacts struct {
 	States []string
 	// Chosen says how many rows the mapping's conditions leave to others; nil: it has none.
 	Chosen *tablesql.Chosen
-	// Newest is how old the newest time is, in seconds, of each column that is a local time, or a number, to the mapping.
+	// Newest is the age in seconds of the newest time in each column that the mapping takes for a local time, or a number.
 	Newest map[string]int64
-	// Tied says that rows of one key, of a sample, tie in the order columns, and no column that is known tells which came first.
+	// Tied: in a sample, rows of one key have equal order columns, and no other column tells which came first.
 	Tied bool
 	// Locks of the application that are held next to its own relay.
 	Locks   []LockFacts

@@ -171,9 +171,9 @@ func (s *Session) refused(c *pgx.ConnConfig, err error) {
 	}
 }
 
-// setLockTimeout ends a probe that waits for a table's lock before its time is up,
-// which would end the session. From version 16 on the tables of a publication are
-// opened to be listed.
+// setLockTimeout ends a probe's wait for a table's lock before the probe's own time is
+// up, which would end the session. From version 16 on the server opens a publication's
+// tables to list them.
 const setLockTimeout = "SET lock_timeout = '2s'"
 
 // streamingSession connects as a leader would; nil: it could not.
@@ -353,7 +353,7 @@ func backend(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
 	return pid, err
 }
 
-// ask runs a statement of one JSON document.
+// ask runs a statement that returns one JSON document.
 func ask(ctx context.Context, pg *pgconn.PgConn, into any, statement string, args ...any) error {
 	text, err := sql.Bind(statement, args...)
 	if err != nil {
@@ -418,9 +418,9 @@ func (g *gathering) onTables(ctx context.Context, pool *pgxpool.Pool) {
 	all.Wait()
 }
 
-// together asks of all tables at once what the server plans for longer than it
-// runs. What gets no answer is asked again for each table, so that one table's
-// trouble is its own.
+// together asks about all tables in one statement where the server needs longer to
+// plan than to run it. What gets no answer is asked again for each table, so that one
+// table's trouble is its own.
 func (g *gathering) together(ctx context.Context, pool *pgxpool.Pool) {
 	tables := make([]*TableFacts, len(g.facts.Tables))
 	for i := range tables {
@@ -467,7 +467,7 @@ func describeAll(ctx context.Context, conn *pgx.Conn, tables []*TableFacts) erro
 	return err
 }
 
-// catalogues reads what the catalogue tells of tables, and where it is not to be brief, the details.
+// catalogues reads what the catalogue tells of tables, and the details, unless it is to be brief.
 // Inspection tells that there is no such table.
 func (g *gathering) catalogues(ctx context.Context, conn *pgx.Conn, tables []*TableFacts) error {
 	err := aboutTables(ctx, conn, tables, sql.CheckTable, func(t *TableFacts, c *Catalogue) { t.Catalogue = c })
@@ -576,7 +576,7 @@ func foreignWord(err error) bool {
 	return postgres.HasCode(err, pgerrcode.InvalidTextRepresentation)
 }
 
-// sample reads what some rows are for, or briefly only their states.
+// sample reads topics and states of some rows; if brief, only the states.
 func (t *TableFacts) sample(ctx context.Context, conn *pgx.Conn, most int, brief bool) error {
 	m, r := &t.Table.Mapping, t.Inspection.Relation
 	var steps []tablesql.Step

@@ -21,8 +21,8 @@ import (
 // Inspection is what the catalogue says of a table against its mapping.
 type Inspection struct {
 	Table *outbox.Table
-	// Relation is what statements are made of; not where columns that they name
-	// are missing; Findings tell which.
+	// Relation is what statements are made of. They cannot be made where columns
+	// that they name are missing; Findings tell which.
 	Relation *tablesql.Relation
 	// Columns in the table's order, as mapping.Compile takes them.
 	Columns []mapping.Column
@@ -103,7 +103,7 @@ func (i *inspector) inspect(ctx context.Context) error {
 	if err := i.writes(ctx); err != nil {
 		return err
 	}
-	// No label of the status's enum, say: the rest can be told.
+	// Where a word is no label of the status's enum, the other findings still count.
 	if err := i.indexes(ctx); !foreignWord(err) {
 		return err
 	}
@@ -164,7 +164,7 @@ func (i *inspector) advise(about About, problem, hint string) {
 	i.Findings = append(i.Findings, TableFinding{About: about, Problem: problem, Hint: hint})
 }
 
-// headers reads those of no row from the side table, to see whether it can.
+// headers reads the headers of no row from the side table, to see whether that works.
 func (i *inspector) headers(ctx context.Context) error {
 	side, step, err := i.Relation.HeadersOf(0, nil)
 	if err != nil || side == nil {
@@ -365,8 +365,8 @@ func (i *inspector) dueIndex(ctx context.Context) error {
 	return nil
 }
 
-// explain gives the plan of a query where scans are avoided at all price, which
-// shows whether there is another way.
+// explain returns the plan of a query with sequential scans disabled, which shows
+// whether there is another way.
 func (i *inspector) explain(ctx context.Context, query tablesql.Step) (string, error) {
 	var plan strings.Builder
 	settings := tablesql.Reading(i.timeout)
@@ -382,7 +382,7 @@ func (i *inspector) explain(ctx context.Context, query tablesql.Step) (string, e
 }
 
 // served says that the plan reads by a condition on an index, or a partial
-// index as a whole; where every row there is is pending, any index.
+// index as a whole; where all rows are pending, by any index.
 func (i *inspector) served(plan string) bool {
 	if strings.Contains(plan, "Seq Scan") {
 		return false

@@ -171,7 +171,7 @@ func TestAnIndexForHeadersIsAdvised(t *testing.T) {
 	}
 }
 
-// What is advised is what serves: of tables whose rows wait, partitioned or not.
+// The advised index serves tables with rows that wait, partitioned or not.
 func TestAnIndexOfTimesIsAdvised(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(l *fixture.Layout)

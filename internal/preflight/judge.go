@@ -83,7 +83,7 @@ func (j *judgment) add(f Finding) *Finding {
 	return &j.found[len(j.found)-1]
 }
 
-// ownsNotAll says that a table belongs to another role than those that we connect as, so that they cannot make what init makes.
+// ownsNotAll says that a table is not our role's, so that the role cannot create what init creates.
 func (j *judgment) ownsNotAll() bool {
 	if j.Table.Role == nil || j.Table.Role.Superuser {
 		return false

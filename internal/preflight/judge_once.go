@@ -88,7 +88,7 @@ func judgeOpenTally(j *judgment) {
 	}
 }
 
-// judgeUnclean says what a start would refuse after a leadership that has not ended cleanly, and may go on.
+// judgeUnclean says what a start would refuse after a leadership that did not end cleanly, or has not ended (led).
 func judgeUnclean(j *judgment, was *statestore.Unclean, led bool) {
 	say, state := j.fail, "was not stopped cleanly, so run refuses the change"
 	if led {

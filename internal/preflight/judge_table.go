@@ -469,7 +469,7 @@ const (
 	halfHour  = 1800                 // zones differ from UTC by so many
 	halfADay  = 12 * 3600            // at most
 	justNow   = 5                    // how old the newest time of a table is that rows come to
-	wrongUnit = 10 * 365 * 24 * 3600 // by how much a number is off that counts in another unit, at least
+	wrongUnit = 10 * 365 * 24 * 3600 // a number that is off by more counts in another unit
 )
 
 func judgeTimes(j *judgment, name string, t *TableFacts) {

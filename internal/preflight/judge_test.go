@@ -19,7 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// sound are the facts of a stream in good order, of which nothing is to be said.
+// sound are the facts of a stream in good order: no check has anything to say.
 func sound() *Facts {
 	table := native()
 	yes := true
@@ -137,7 +137,7 @@ func details(change func(*Details)) func(*Facts) {
 	return func(f *Facts) { change(f.Tables[0].Details) }
 }
 
-// archiving is catalogue of a table whose rows are moved to an archive.
+// archiving gives the table an archive, and changes its catalogue entries.
 func archiving(change func(*Catalogue)) func(*Facts) {
 	return func(f *Facts) {
 		m := &f.Tables[0].Table.Mapping
@@ -581,8 +581,8 @@ func TestWordsForPeople(t *testing.T) {
 	}
 }
 
-// shared makes the table one of which the stream takes a part; its publication
-// passes that, and publications p0, p1, … pass the parts listed.
+// shared gives the stream a part of its table. Its publication passes that part, and
+// publications p0, p1, … pass the parts listed.
 func shared(f *Facts, part, of int, listed ...int) {
 	table := f.Tables[0].Table.Table
 	table.Share = outbox.Share{Part: part, Of: of}
@@ -606,7 +606,7 @@ func ofRows(f *Facts, filter string) {
 	f.State.Tables[0].Types, f.State.Tables[0].RowFilter = map[string]uint32{"topic": 25}, filter
 }
 
-// What init makes takes the owner of the tables, or a superuser: who is neither is told how to name one.
+// init needs the tables' owner or a superuser: a role that is neither is told how to name one.
 func TestInitIsHintedAsWhoMay(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

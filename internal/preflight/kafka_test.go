@@ -16,7 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// clusterWorld is a stream of which only Kafka is looked at.
+// clusterWorld is a stream for tests that look at Kafka only.
 func clusterWorld(topic string, cfg sink.Config) *Facts {
 	f := sound()
 	m := &f.Stream.Tables[0].Mapping

@@ -55,7 +55,7 @@ func (i *inspector) writes(ctx context.Context) error {
 	return nil
 }
 
-// together names the statements that are refused for one reason in one finding.
+// together puts statements that are refused for the same reason into one finding.
 func together(all []TableFinding) (told []TableFinding) {
 	for _, f := range all {
 		what, why, _ := strings.Cut(f.Problem, refused)
@@ -94,7 +94,7 @@ func (i *inspector) look(ctx context.Context, timeout time.Duration, query table
 	return tablesql.Run(ctx, i.conn, tablesql.Reading(timeout).Step(nil), tablesql.Step{SQL: "SELECT pg_catalog.set_config('transaction_read_only', 'on', true)"}, query)
 }
 
-// refusals are what keeps a statement from being run. The error is about the moment.
+// refusals are why the table would not take a statement. The error may pass by itself.
 func (i *inspector) refusals(ctx context.Context, w *tablesql.Write, rules *tablesql.Rules) (found []TableFinding, err error) {
 	add := func(surely bool, column, why, hint string) {
 		if len(rules.Triggers) > 0 && surely {
@@ -158,8 +158,8 @@ func (i *inspector) refusals(ctx context.Context, w *tablesql.Write, rules *tabl
 	return found, nil
 }
 
-// evaluateTimeout bounds a query that reads rows: where a table begins with gigabytes of emptied pages, or a CHECK
-// calls what takes its time, there is no answer, and whatever else is known of the table counts.
+// evaluateTimeout bounds a query that reads rows. A table that begins with gigabytes of emptied pages, or a slow
+// CHECK, gives no answer; then what else is known of the table counts.
 const evaluateTimeout = 2 * time.Second
 
 // evaluate runs a query over rows. One that gives no answer is the last: Unevaluated says why.

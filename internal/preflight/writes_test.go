@@ -87,8 +87,7 @@ func TestWhatATableDoesNotTakeIsTold(t *testing.T) {
 	}
 }
 
-// A constraint that takes its time, as a table does that begins with emptied pages, keeps nothing else of
-// the table from being known.
+// A slow constraint, like a table that begins with emptied pages, hides nothing else about the table.
 func TestAConstraintThatTakesItsTime(t *testing.T) {
 	l, db := fixture.Plain(), harness.Postgres(t)
 	db.Exec(t, l.DDL+`CREATE INDEX ON plain (due, created_at) WHERE status IN ('PENDING', 'RETRY'); INSERT INTO plain (key) VALUES ('k');
