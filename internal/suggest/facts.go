@@ -150,7 +150,7 @@ func (f *Facts) sampleSQL(rows int) string {
 	return text + " LIMIT " + strconv.Itoa(rows)
 }
 
-// find is the first column that fits, nil: none does.
+// find is the first column that fits; nil: none does.
 func (f *Facts) find(fits func(*Column) bool) *Column {
 	for i := range f.Columns {
 		if fits(&f.Columns[i]) {

@@ -87,7 +87,7 @@ func (p *proposing) profile(l *layout) bool {
 	return true
 }
 
-// adjust has the layout's lines in place of those that the names suggest.
+// adjust puts the layout's lines in place of those that the names suggest.
 func (p *proposing) adjust(l *layout) {
 	if p.Refused != "" {
 		return

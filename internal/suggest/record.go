@@ -88,8 +88,8 @@ func (p *proposing) doubt(c *Column) string {
 	return "which column is the payload, " + shown(c.Name) + " or " + allShown(also, " or ") + "?"
 }
 
-// likePayload is the only column whose sampled values are all JSON objects, else the
-// only one of bytes. That the table is an outbox is said by its having a state.
+// likePayload is the only column with JSON objects in all sampled rows, else the only
+// one of bytes. It guesses only where a state says that the table is an outbox.
 func (p *proposing) likePayload() *Column {
 	if !p.stateful {
 		return nil
@@ -154,8 +154,8 @@ func (p *proposing) topic() {
 	}
 }
 
-// noTopic: the topic is in the application's code, and to be written, for each type of event that was
-// seen or for all rows.
+// noTopic asks for the topic, which is in the application's code: for each type of event that was
+// seen, or for all rows.
 func (p *proposing) noTopic() {
 	ask := "which topic? No column names one."
 	if c := p.has(sharedNames); c != nil {

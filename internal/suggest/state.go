@@ -74,8 +74,8 @@ func (p *proposing) likeStatus() *Column {
 	}))
 }
 
-// likeSent is the only time that new rows do not have, and the question whether it is
-// the one of the send.
+// likeSent is the only time column that is NULL in new rows, with the question whether
+// it is the time of the send. A partial index must be for rows without it.
 func (p *proposing) likeSent() (*Column, string) {
 	var found *Column
 	for i := range p.f.Columns {
@@ -88,7 +88,6 @@ func (p *proposing) likeSent() (*Column, string) {
 		}
 		found = c
 	}
-	// A partial index is for rows in which the column is NULL.
 	pending := func(condition string) bool {
 		return strings.Contains(condition, "("+found.Name+" IS NULL)") || strings.Contains(condition, "(\""+found.Name+"\" IS NULL)")
 	}

@@ -32,8 +32,8 @@ func cut(text string, most int) string {
 	return string([]rune(text)[:most]) + "…"
 }
 
-// fieldsOf are the fields of an object whose values are texts and numbers; ok says
-// that there is an object, plain that all its values are texts, numbers or booleans.
+// fieldsOf are the fields of a JSON object that are texts or numbers. ok: it is an
+// object; plain: no field is an object or an array.
 func fieldsOf(text string) (names []string, ok, plain bool) {
 	if digits, isHex := strings.CutPrefix(text, `\x`); isHex {
 		content, _ := hex.DecodeString(digits)
