@@ -15,10 +15,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// Preview is the records that picked rows would become, made as everywhere else by
-// package mapping, the first in the order of sweeping. A row that can be no record
-// has its error. most bounds the bytes that are kept; one row always is. Nothing is
-// published, and nothing is changed.
+// Preview is the records that picked rows would become, the first in the order of
+// sweeping. Package mapping makes them, as everywhere. A row that cannot become a
+// record has its error. most bounds the bytes that are kept; one row always is.
+// Nothing is published or changed.
 func (t *Table) Preview(ctx context.Context, filter *tablesql.Filter, limit, most int) ([]*outbox.Row, error) {
 	rows, err := t.preview(ctx, t.relation, filter, limit, most)
 	if tablesql.Unprintable(err) && t.relation.Table.Stateful() {

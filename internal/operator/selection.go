@@ -20,7 +20,7 @@ type Selection struct {
 	Since, Until string
 }
 
-// WrongField is what is wrong with one field of a Selection, which is the writer's.
+// WrongField says which field of a Selection is wrong, and why.
 type WrongField struct {
 	Field string // since or until
 	Err   error
@@ -62,7 +62,7 @@ func ParseMoment(text string, now time.Time) (time.Time, error) {
 }
 
 // ParseID reads an id of so many columns as people write it: A,B or a JSON list.
-// Whether it can be one of the table's is seen by package tablesql.
+// Package tablesql sees whether it can be one of the table's.
 func ParseID(text string, columns int) string {
 	var parts []string
 	if strings.HasPrefix(text, "[") && json.Unmarshal([]byte(text), &parts) == nil {

@@ -179,8 +179,8 @@ func TestATriggerKeepsRows(t *testing.T) {
 	}
 }
 
-// With statistics of a time when nothing had been sent, each row's key would be
-// looked for among all rows that were, by the index on the state.
+// With statistics from before anything was sent, the plan would search all SENT rows
+// for each row's key, by the index on the state.
 func TestTheOrderIsToldWithOldStatistics(t *testing.T) {
 	const rows, keys = 20_000, 1000
 	const count = `SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'outbox'`
@@ -368,7 +368,7 @@ func TestDeletingTable(t *testing.T) {
 	}
 }
 
-// A partitioned table, one of whose partitions holds FAILED rows.
+// A partitioned table with FAILED rows in one partition.
 func TestPartitions(t *testing.T) {
 	db := harness.Postgres(t)
 	l := fixture.Im2be()
