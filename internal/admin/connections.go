@@ -9,10 +9,10 @@ import (
 )
 
 // connections bounds how many there are, since they take descriptors that the
-// database and the brokers need. Who opens many and asks nothing must not keep
-// others out: a new connection takes the place of the one that has asked nothing
-// for longest, of the same address where that has its share already. Where all are busy, it takes
-// the place of one of the address that has most, unless its own has as many.
+// database and the brokers need. A client that opens many and asks nothing must not
+// keep others out: a new connection takes the place of the one that has asked nothing
+// for longest, of the same address if that has its share already. Where all are busy, it
+// takes the place of one of the address that has most, unless its own has as many.
 type connections struct {
 	mu   sync.Mutex
 	all  map[net.Conn]*held
@@ -61,7 +61,7 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// closeIdlest closes the one among those that asks nothing for longest, if there is one.
+// closeIdlest closes the one of these that has asked nothing for longest, if there is one.
 func (c *connections) closeIdlest(among func(*held) bool) bool {
 	var idlest net.Conn
 	for conn, h := range c.all {

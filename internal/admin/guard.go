@@ -73,10 +73,10 @@ func asking(r *http.Request) asker {
 // NameOf says who asks, for the log.
 func NameOf(r *http.Request) string { return asking(r).name }
 
-// MayAct says whether who asks may change rows.
+// MayAct says whether the asker may change rows.
 func MayAct(r *http.Request) bool { return asking(r).role >= Operator }
 
-// details says whether who asks may see reasons, with roles and hosts in them,
+// details says whether the asker may see reasons, with roles and hosts in them,
 // and keys of rows.
 func details(r *http.Request) bool { return asking(r).role >= Viewer }
 
@@ -205,7 +205,7 @@ func credentials(r *http.Request) (name, text string, given bool) {
 	return "", text, given || bearer
 }
 
-// Whom a login is for, where that is no number of a user.
+// Whom a login is for, if not a user by its number.
 const (
 	unknownName = -1
 	anyToken    = -2
@@ -263,7 +263,7 @@ func (u *user) is(name, text string, now time.Time) bool {
 	return same(name, u.Name) && right && text != ""
 }
 
-// refresh asks for the secret, with the others going on with the one before.
+// refresh reads the secret. Other requests go on with the one before meanwhile.
 func (u *user) refresh(now time.Time) error {
 	u.mu.Lock()
 	u.asked = now

@@ -188,7 +188,7 @@ func TestByWhichName(t *testing.T) {
 	}
 }
 
-// Who guesses is slowed down and counted; others behind the same address, and
+// A guesser is slowed down and counted; other users behind the same address, and
 // other addresses, are not.
 func TestGuessing(t *testing.T) {
 	now, refused := noon, 0
@@ -248,8 +248,8 @@ func TestGuessing(t *testing.T) {
 	}
 }
 
-// Many addresses do not fill the memory, nor lock out others; who has used up their tries is
-// remembered before who has not.
+// Many addresses do not fill the memory, nor lock out others. An address that has used up its tries is
+// remembered before one that has not.
 func TestGuessingFromEverywhere(t *testing.T) {
 	l := newLogins(func() time.Time { return noon })
 	const guessers = 100
@@ -344,7 +344,7 @@ func TestDetails(t *testing.T) {
 	}
 }
 
-// Who opens many connections and asks nothing does not keep others out.
+// A client that opens many connections and asks nothing does not keep others out.
 func TestIdleConnectionsGiveWay(t *testing.T) {
 	s, err := Listen(Config{Listen: "127.0.0.1:0", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })})
 	if err != nil {
@@ -372,8 +372,8 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 	}
 }
 
-// A body that nobody reads is not waited for: who announces one and does not send it keeps no
-// connection busy.
+// A body that nobody reads is not waited for: a client that announces one and does not send it keeps
+// no connection busy.
 func TestBodiesThatNobodyReads(t *testing.T) {
 	for name, auth := range map[string]Auth{"open": {}, "with users": everyone} {
 		s, err := Listen(Config{Listen: "127.0.0.1:0", Metrics: http.NotFoundHandler(), Auth: auth})

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// logins slows down who guesses credentials: an address has a few tries for each
+// logins slows down guessers of credentials: an address has a few tries for each
 // user, and gets one back every few seconds. Further ones are refused without
 // being looked at, at once, so that they cost nothing.
 type logins struct {
@@ -27,7 +27,7 @@ const (
 	mostTries = 10
 	tryEvery  = 10 * time.Second
 	maxLogins = 16384
-	// lookedAt is of how many one is chosen that gives way to a new address.
+	// lookedAt is how many are looked at to choose the one that gives way to a new address.
 	lookedAt = 64
 )
 
@@ -71,8 +71,8 @@ func (l *logins) of(remote string, user int) *tries {
 	return t
 }
 
-// forgetOne makes room for a new address, which must not be refused because others guess. Of some
-// it forgets the one that has most tries left, and of these the oldest.
+// forgetOne makes room for a new address, which must not be refused because others guess. It looks at
+// some, and forgets the one with most tries left, the oldest where several have as many.
 func (l *logins) forgetOne() {
 	var chosen login
 	var best *tries

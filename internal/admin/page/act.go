@@ -15,7 +15,7 @@ import (
 )
 
 // This file requeues and discards FAILED rows, and replays SENT ones: first it shows what would be
-// done, and does it when that was confirmed.
+// done, and does it once that is confirmed.
 
 // actLimit is the most rows of one act; the rest needs another, or the command.
 const actLimit = 5000
@@ -168,7 +168,7 @@ func (p *Page) carryOut(r *http.Request, o *order, confirmed bool) (actData, err
 	return d, err
 }
 
-// statusFault has the table's refusal of a status say so of its field.
+// statusFault makes the table's refusal of a status an error of that field of the form.
 func statusFault(op *operator.Operation, err error) error {
 	_, unfit := errors.AsType[*tablesql.MappingError](err)
 	if op.Action != operator.Dismiss || !unfit && tablesql.FaultOf(err) != tablesql.RowRefused {

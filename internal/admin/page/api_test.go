@@ -19,7 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
-// described are the types of which openapi.yaml has a schema, by its name.
+// described are the types with a schema in openapi.yaml, by its name.
 var described = map[string]reflect.Type{
 	"Problem": reflect.TypeFor[problem](), "Report": reflect.TypeFor[status.Report](), "Stream": reflect.TypeFor[status.Stream](),
 	"Leader": reflect.TypeFor[status.Leader](), "Standby": reflect.TypeFor[status.Standby](), "Slot": reflect.TypeFor[status.Slot](), "Loss": reflect.TypeFor[status.Loss](),

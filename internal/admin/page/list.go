@@ -46,7 +46,7 @@ func (p *Page) stateOf(r *http.Request, f *filter) (tablesql.RowState, error) {
 	return state, nil
 }
 
-// list lists the newest rows first but for those that are still to be published or to be looked at.
+// list lists rows: of SENT ones, and of any state, the newest first, others in the order of sweeping.
 func (p *Page) list(r *http.Request, f *filter, limit int) (listed, error) {
 	s, t, err := p.table(f.Stream, f.Table)
 	if err != nil {
@@ -78,7 +78,7 @@ func (p *Page) list(r *http.Request, f *filter, limit int) (listed, error) {
 		}
 		l.Total = operator.Count{N: int64(len(l.Rows))}
 		switch {
-		case len(l.Rows) < limit && !crowded(l.Rows): // they are all
+		case len(l.Rows) < limit && !crowded(l.Rows): // these are all
 		case shown.Newest: // counting all that were ever sent would take long
 			l.Total.Capped = true
 		default:

@@ -3,8 +3,8 @@
 // servers' slots. Pages are made on the server and work without JavaScript,
 // which only keeps them up to date; nothing is loaded from elsewhere.
 //
-// It reads, and requeues, discards or replays rows for those who gave
-// credentials, by package operator. It starts nothing, holds no connection between
+// It reads. For operators it requeues, discards and replays rows, by package
+// operator, and pauses streams. It starts nothing, holds no connection between
 // requests, and knows no configuration: cmd hands in what it shows. Package
 // admin serves it, behind its authentication.
 package page
@@ -36,8 +36,8 @@ type Config struct {
 	ShowPayloads bool
 	// Dashboard is where longer times than an hour are drawn, or empty.
 	Dashboard string
-	// MayAct says whether who asks may requeue and discard FAILED rows, and Who,
-	// for the log, who it is. They may be nil: nobody may.
+	// MayAct says whether the asker is an operator, and Who, for the log, who it
+	// is. They may be nil: nobody is.
 	MayAct func(r *http.Request) bool
 	Who    func(r *http.Request) string
 	Log    zerolog.Logger
@@ -208,8 +208,8 @@ func (p *Page) streamNamed(name string) *Stream {
 // errBusy: too many ask at once.
 var errBusy = &asked{http.StatusServiceUnavailable, "too many requests ask the database at once: try again in a moment"}
 
-// turn is a request's among those that ask a database at once. It is kept until the answer is written:
-// what was read is in memory until then, and who asked may take it slowly.
+// turn is a request's place among those that ask a database at once. It is kept until the answer is
+// written: what was read is in memory until then, and a client may take it slowly.
 type turn struct {
 	of   chan struct{}
 	have bool

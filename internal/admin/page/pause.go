@@ -11,8 +11,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file pauses and resumes a stream or one of its tables: first it says what that does, and does it when that
-// was confirmed.
+// This file pauses and resumes a stream or one of its tables: first it says what that does, and does it once that
+// is confirmed.
 
 // The verbs.
 const (

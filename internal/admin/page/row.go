@@ -52,7 +52,7 @@ type oneRow struct {
 	payload []byte // nil: NULL, too large, or not to be shown
 }
 
-// findRow reads one FAILED row, for those who may act one in whatever state, and its payload where it may be shown.
+// findRow reads one FAILED row, for operators a row in any state, and its payload where it may be shown.
 func (p *Page) findRow(r *http.Request) (one oneRow, err error) {
 	q := r.URL.Query()
 	s, t, err := p.table(q.Get("stream"), q.Get("table"))

@@ -95,7 +95,7 @@ type asked struct {
 
 func (e *asked) Error() string { return e.text }
 
-// wrongField is a request of which one field of a form is wrong.
+// wrongField is a request with one wrong field of a form.
 type wrongField struct {
 	asked
 	field string
@@ -151,7 +151,7 @@ func (p *Page) pick(f *filter, state tablesql.RowState) (tablesql.Filter, error)
 	return pick, err
 }
 
-// patternFault has an error of the server about a regular expression say so of its field.
+// patternFault makes the server's refusal of a regular expression an error of that field.
 func patternFault(err error) error {
 	if why := operator.PatternFault(err); why != "" {
 		return &wrongField{asked{http.StatusBadRequest, "“Error matches” is no regular expression: " + why + "; put \\ before a character that stands for itself"}, "error"}

@@ -24,14 +24,14 @@ type streamRow struct {
 	Needs     []attention
 	Pending   string
 	Failed    string
-	// Counted is how long ago the pending rows of the table were counted that was counted first, FailedCounted the same
-	// of failed rows where that is old, and Read of an old slot.
+	// Counted is the age of the oldest count of pending rows. FailedCounted is that of failed rows, and Read the age
+	// of what is known of the slot, both only where they are old.
 	Counted, FailedCounted, Read string
 
 	now   time.Time
 	Gave  bool   // there are failed rows
 	Waits string // how long something has been waiting, from a second on
-	// Once says how the tallies of a stream are that delivers exactly once.
+	// Once is the state of each tally of a stream that delivers exactly once.
 	Once []string
 	// Troubled clusters of Kafka.
 	Troubled int
@@ -175,7 +175,7 @@ type streamData struct {
 	Pausing       pauseData
 }
 
-// streamView is the page of a stream. With a token, which every request has a new one of, it has forms.
+// streamView is the page of a stream. With a token, a new one for each request, it has forms.
 func (p *Page) streamView(s *Stream, span time.Duration, token string) view {
 	l, a := p.rowOf(s, span)
 	l.Long = true
