@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -323,7 +322,7 @@ func slotSteps(s *State, setup Setup) ([]Step, error) {
 		v.judgeSlot(s, &setup.Config, outbox.Identity{})
 		return nil, v.Err
 	}
-	noted, err := sql.Bind(strings.TrimSuffix(comments.ReplaceAllString(sql.SlotNoted, ""), "\n"), setup.Stream, setup.Slot)
+	noted, err := sql.Bind(strings.TrimSuffix(sql.SlotNoted, "\n"), setup.Stream, setup.Slot)
 	if err != nil {
 		return nil, err
 	}
@@ -333,9 +332,6 @@ func slotSteps(s *State, setup Setup) ([]Step, error) {
 		{Title: "slot " + setup.Slot, SQL: createSlot(setup.Config, s.Version) + ";", Done: done, Slot: true},
 	}, nil
 }
-
-// comments are whole lines.
-var comments = regexp.MustCompile(`(?m)^--.*\n`)
 
 // DestroyPlan lists what undoes InitPlan: the slot, the publication if it is
 // ours, the stream's rows in schema outbox_cdc, and the schema itself when no

@@ -11,6 +11,7 @@ import (
 	_ "embed" // the statements
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -235,13 +236,17 @@ func Identifier(parts ...string) string {
 	return strings.Join(quoted, ".")
 }
 
+var comments = regexp.MustCompile(`(?m)^ *--.*\n`)
+
 // Bind puts the arguments in place of $1, $2, … as literals: strings quoted,
 // int64 and bool as they are, lists of strings as a JSON array of arrays. It is
 // for statements of this package and for connections that know no parameters; it
-// does not read SQL, so a statement must have no $ elsewhere. A string with a
+// does not read SQL, so a statement must have no $ elsewhere, and no comment but whole
+// lines: they are left out, or a line break in a value would end one. A string with a
 // NUL, which PostgreSQL cannot hold, and an unknown parameter are errors.
 func Bind(statement string, args ...any) (string, error) {
 	var out strings.Builder
+	statement = comments.ReplaceAllString(statement, "")
 	for {
 		before, rest, found := strings.Cut(statement, "$")
 		out.WriteString(before)

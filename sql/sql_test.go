@@ -14,6 +14,7 @@ func TestBindQuotes(t *testing.T) {
 	}{
 		{"SELECT $1, $2::bigint", []any{"it's", int64(-3)}, "SELECT 'it''s', (-3)::bigint"},
 		{"SELECT $1", []any{`a\'b`}, `SELECT E'a\\''b'`},
+		{"-- $1 is a name\nSELECT $1\n  -- of $2\nFROM t", []any{"a\nb"}, "SELECT 'a\nb'\nFROM t"},
 		{"SELECT $2, $1, $2", []any{"$2", true}, "SELECT true, '$2', true"},
 	} {
 		got, err := Bind(c.statement, c.args...)

@@ -166,7 +166,7 @@ func (m *maintenance) watch(ctx context.Context, before *outbox.Identity, watche
 	case m.wal.lacking.Load() && (watched.Publication != before.Publication || !maps.Equal(watched.Relations, before.Relations)):
 		m.log.Info().Str("publication", m.cfg.Replication.Publication).Msg("the publication has more tables: the connection restarts")
 	case m.usable(ctx):
-		m.log.Info().Msg("every table can be read again: the connection restarts")
+		m.log.Info().Msg("a table can be read again: the connection restarts")
 	default:
 		return
 	}
