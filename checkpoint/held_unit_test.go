@@ -88,6 +88,20 @@ func TestHeldRowThatItsKeyWaitsFor(t *testing.T) {
 	}
 }
 
+// Elsewhere a row that is FAILED by now leaves the sink, and keeps nobody waiting.
+func TestHeldRowThatHasFailed(t *testing.T) {
+	t.Parallel()
+	c, r := heldRow(t)
+	c.Checked([]outbox.Checked{{Row: r, State: outbox.CheckFailed}})
+	if a := answers(c.Take()); len(a) != 1 || a[0].Row != r || a[0].Now != nil {
+		t.Errorf("the sink hears %v", a)
+	}
+	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{r}, Class: outbox.Left})
+	if w := c.Take(); len(w.Commands)+len(w.Marks) > 0 || c.rows.count != 0 || c.parks.of(outbox.KeyScope(r)) != nil {
+		t.Errorf("%+v, %d rows in memory, parked: %+v", w, c.rows.count, c.parks.of(outbox.KeyScope(r)))
+	}
+}
+
 // A look that was asked for on a connection that ended is asked for on the next one. What an earlier look
 // said counts no more.
 func TestHeldRowIsLookedAtOnTheNextConnection(t *testing.T) {

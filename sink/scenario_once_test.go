@@ -570,8 +570,12 @@ func TestAPartitionWithoutAnEnd(t *testing.T) {
 	s.begun(newRow("t", "k", "v"))
 	q := s.m.topics["t"].queues[0]
 	w := s.later(stuckAfter)
+	var told map[string][]int32
 	seals := func(ends exactlyonce.Answer) (last work) {
 		for n := 0; n < 100; n++ {
+			if w.unended != nil {
+				told = w.unended
+			}
 			switch {
 			case len(w.requests) == 0:
 				return w
@@ -589,8 +593,8 @@ func TestAPartitionWithoutAnEnd(t *testing.T) {
 		return w
 	}
 	w = seals(exactlyonce.Answer{Class: exactlyonce.Again, Open: []exactlyonce.Partition{q.ref()}})
-	if !s.m.tx.unended[topicPartition{"t", 0}] || len(s.m.tx.unended) != 1 {
-		t.Errorf("ends are missing in %v", s.m.tx.unended)
+	if !s.m.tx.unended[topicPartition{"t", 0}] || len(s.m.tx.unended) != 1 || !slices.Equal(told["t"], []int32{0}) {
+		t.Errorf("ends are missing in %v, it is told of %v", s.m.tx.unended, told)
 	}
 	if q.state != queueWaiting || !errors.Is(q.err, errNoEnd) || q.rows.len() != 1 {
 		t.Fatalf("state %d, %v, %d rows", q.state, q.err, q.rows.len())
@@ -603,7 +607,7 @@ func TestAPartitionWithoutAnEnd(t *testing.T) {
 	}
 	b, journal := s.batches(w)
 	s.outcome(s.finish(b, journal), outbox.Delivered, nil)
-	if q.err != nil || len(s.m.failing) > 0 || len(s.m.tx.unended) > 0 {
-		t.Errorf("it still fails: %v, ends are missing in %v", q.err, s.m.tx.unended)
+	if q.err != nil || len(s.m.failing) > 0 || len(s.m.tx.unended) > 0 || len(told) > 0 {
+		t.Errorf("it still fails: %v, ends are missing in %v, it is told of %v", q.err, s.m.tx.unended, told)
 	}
 }
