@@ -347,7 +347,7 @@ func parseDSN(b *binder, dsn Secret, at string) *pgconn.Config {
 		return nil
 	}
 	if scheme := anyScheme.FindString(dsn.Reveal()); scheme != "" && scheme != "postgres://" && scheme != "postgresql://" {
-		b.complain(at, fmt.Sprintf("begins with %q", scheme), "write it like postgres://user:password@host:5432/database?sslmode=verify-full")
+		b.complain(at, "does not begin with postgres://", "write it like postgres://user:password@host:5432/database?sslmode=verify-full")
 		return nil
 	}
 	c, err := postgres.Parse(dsn.Reveal())
