@@ -1,6 +1,7 @@
 package tablesql
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -80,9 +81,15 @@ func (c *Contents) read(row [][]byte, before *outbox.Row, arena *mapping.Arena) 
 // fewer, at last for one without its long values. For the others it answers CheckAgain.
 func Around(rows []*outbox.Row, look func(rows []*outbox.Row, bare bool) ([]outbox.Checked, error)) ([]outbox.Checked, error) {
 	answers, err := look(rows, false)
-	n := len(rows)
-	for bare := false; (Unprintable(err) || errors.Is(err, errLong)) && !bare; {
-		bare, n = n == 1, max(1, n/2)
+	n, bare := len(rows), false
+	for !bare {
+		fit := n / 2
+		if long, is := errors.AsType[*longError](err); is {
+			fit = cmp.Or(long.before(rows[:n]), fit)
+		} else if !Unprintable(err) {
+			break
+		}
+		bare, n = n == 1, max(1, fit)
 		answers, err = look(rows[:n], bare)
 	}
 	if err != nil {

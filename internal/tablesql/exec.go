@@ -46,7 +46,7 @@ func Run(ctx context.Context, conn *pgx.Conn, steps ...Step) error {
 	postgres.Used(pg) // the table's triggers, and other code of its owner
 	reader := pg.ExecBatch(ctx, batch)
 	err := read(reader, steps)
-	if errors.Is(err, errLong) { // the rest is not waited for
+	if _, is := errors.AsType[*longError](err); is { // the rest is not waited for
 		_ = pg.CancelRequest(ctx) // else it is read and thrown away
 		_ = reader.Close()
 		return err

@@ -2,8 +2,8 @@ package tablesql
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -47,7 +47,7 @@ type Look struct {
 	Bare     bool
 	Changed  bool
 	Now      []*outbox.Row
-	// Most bounds the bytes of contents of all looks together: a row that comes after so many is errLong. 0: any number.
+	// Most bounds the bytes of contents of all looks together: a row that comes after so many is a longError. 0: any number.
 	Most int
 
 	spent *int
@@ -227,12 +227,17 @@ func (l *Look) read(row [][]byte) error {
 	return nil
 }
 
-// errLong says that what is looked at is too long to be read together.
-var errLong = errors.New("the rows are too long to be looked at together")
+// longError says that rows are too long to be read together, and which one was one too many.
+type longError struct{ row *outbox.Row }
+
+func (*longError) Error() string { return "the rows are too long to be looked at together" }
+
+// before is how many of the rows stand before it: so many fit, as servers tell rows in their order.
+func (e *longError) before(rows []*outbox.Row) int { return max(0, slices.Index(rows, e.row)) }
 
 func (l *Look) readNow(n int, row [][]byte) (err error) {
 	if l.Most > 0 && *l.spent >= l.Most {
-		return errLong
+		return &longError{l.Row(n)}
 	}
 	if l.Now[n], err = l.Contents.read(row, l.Row(n), &l.arena); err == nil {
 		*l.spent += l.Now[n].Size()
