@@ -10,7 +10,7 @@ func (c *Core) requestLooks() {
 	if !c.checking {
 		c.ready.Check = append(c.ready.Check, c.turnHeld()...)
 	}
-	if c.rows.published >= c.cfg.MaxBytes {
+	if c.rows.queued == 0 || c.rows.published >= c.cfg.MaxBytes {
 		return
 	}
 	for _, q := range c.headStart.queues {

@@ -324,26 +324,32 @@ func TestHeldRowGoesOutAsItIs(t *testing.T) {
 				s.rest()
 				delete(s.kafka.down, "main")
 				s.rest()
-				s.inKafka(changed, 1, "after the outage")
-				s.inKafka(behind, 1, "after the outage")
-				for _, r := range []*dbRow{cancelled, deleted, later} {
-					s.inKafka(r, 0, "after the outage")
-				}
-				if s.bad == nil && changed.first.meta.version != 1 {
-					s.fail("I12", changed, "%v went out in version %d", changed, changed.first.meta.version)
-				}
-				if len(s.parks) > 0 {
-					s.fail("parks", nil, "%d scopes are parked", len(s.parks))
-				}
-				s.advance(time.Minute)
-				for range 10 { // the watch
-					s.advance(time.Second)
-					s.rest()
-				}
-				s.inKafka(later, 1, "when it is due")
+				s.wentOutAsTheyAre(changed, behind, later, cancelled, deleted)
 			})
 		})
 	}
+}
+
+// wentOutAsTheyAre says of rows that waited: the changed one went out in its new version, the one behind it, too, the withdrawn
+// ones did not, nothing was parked for it, and the one that is due later goes out then.
+func (s *scene) wentOutAsTheyAre(changed, behind, later *dbRow, withdrawn ...*dbRow) {
+	s.inKafka(changed, 1, "after the wait")
+	s.inKafka(behind, 1, "after the wait")
+	for _, r := range append(withdrawn, later) {
+		s.inKafka(r, 0, "after the wait")
+	}
+	if s.bad == nil && changed.first.meta.version != 1 {
+		s.fail("I12", changed, "%v went out in version %d", changed, changed.first.meta.version)
+	}
+	if len(s.parks) > 0 {
+		s.fail("parks", nil, "%d scopes are parked", len(s.parks))
+	}
+	s.advance(time.Minute)
+	for range 10 { // the watch
+		s.advance(time.Second)
+		s.rest()
+	}
+	s.inKafka(later, 1, "when it is due")
 }
 
 // Rows wait in the WAL for longer than a blip, since memory was full, or a limit held them up. They go out as they are
@@ -356,23 +362,7 @@ func TestLateRowGoesOutAsItIs(t *testing.T) {
 		s.advance(s.plan.heldFor() + time.Millisecond)
 		behind := s.row("k", 0)
 		s.rest()
-		s.inKafka(changed, 1, "after the wait")
-		s.inKafka(behind, 1, "after the wait")
-		for _, r := range []*dbRow{cancelled, deleted, later} {
-			s.inKafka(r, 0, "after the wait")
-		}
-		if s.bad == nil && changed.first.meta.version != 1 {
-			s.fail("I12", changed, "%v went out in version %d", changed, changed.first.meta.version)
-		}
-		if len(s.parks) > 0 {
-			s.fail("parks", nil, "%d scopes are parked", len(s.parks))
-		}
-		s.advance(time.Minute)
-		for range 10 { // the watch
-			s.advance(time.Second)
-			s.rest()
-		}
-		s.inKafka(later, 1, "when it is due")
+		s.wentOutAsTheyAre(changed, behind, later, cancelled, deleted)
 	})
 }
 
