@@ -93,9 +93,10 @@ func (s *Stream) Run(ctx context.Context) error {
 		switch {
 		case errors.Is(err, statestore.ErrFenced), errors.Is(err, errSuperseded), errors.Is(err, exactlyonce.ErrSuperseded):
 			s.log.Warn().Err(err).Msg("another process took the lead while this one stood still or was cut off: it waits as a standby now")
-		case errors.Is(err, errMoved), errors.Is(err, errNewTerm): // as it should, whatever was asked meanwhile
-			text := err.Error()
-			s.log.Info().Msg(text[max(0, strings.Index(text, errMoved.Error()), strings.Index(text, errNewTerm.Error())):])
+		case errors.Is(err, errMoved): // as it should, whatever was asked meanwhile
+			s.log.Info().Msg(textFrom(err, errMoved))
+		case errors.Is(err, errNewTerm):
+			s.log.Info().Msg(textFrom(err, errNewTerm))
 		default:
 			s.metrics.Lost()
 			s.tracker.lost()
@@ -105,4 +106,10 @@ func (s *Stream) Run(ctx context.Context) error {
 			return nil //nolint:nilerr // stopping
 		}
 	}
+}
+
+// textFrom is an error's text from where its cause begins.
+func textFrom(err, cause error) string {
+	_, further, _ := strings.Cut(err.Error(), cause.Error())
+	return cause.Error() + further
 }
