@@ -33,7 +33,7 @@ type Config struct {
 	HeldFor time.Duration
 	// WALBudget is how many bytes of WAL the slot may retain; 0: no limit.
 	WALBudget uint64
-	// WatchEvery is how often rows that the stream missed are looked for.
+	// WatchEvery is how often rows that the stream missed are looked for, and FAILED rows of blocked keys.
 	WatchEvery time.Duration
 	// Shadow: nothing is published, swept or marked. The stream is parked, so that
 	// its rows are confirmed past, and stays so until a start without Shadow.
@@ -47,7 +47,7 @@ const (
 	lookPause     = 5 * time.Millisecond   // between looks at rows after their head start
 	askSoon       = 500 * time.Millisecond // before the watch asks when a row becomes due, where the WAL does not show it
 	sweepPause    = 250 * time.Millisecond // between sweeps of a scope that found nothing to do
-	handbackLimit = 10 * time.Second       // a hand-back that takes longer gives up and is tried again
+	handbackLimit = 10 * time.Second       // after this and twice the longest head start a hand-back gives up and is tried again
 	ledgerFactor  = 8                      // unsettled transactions and holds, per row of MaxRows
 	maxKeysASweep = 500                    // parked keys in one sweep or hand-back
 )

@@ -208,6 +208,7 @@
 //   - markAfterAck: A row is marked SENT only after it was delivered.
 //   - confirmAfterMark: A row is settled only after its mark was answered.
 //   - keepaliveIdle: A keepalive is confirmed only when nothing received is unsettled.
-//   - boundedMemory: With memory full the WAL is not read, and a hand-back gives up.
+//   - boundedMemory: With memory full the WAL is not read, and a hand-back gives up, but not
+//     the whole stream's between transactions.
 //   - drainAwaits: A clean stop awaits and marks what was sent.
 package checkpoint

@@ -85,8 +85,8 @@ func (c *Core) handbackCandidates() []*park {
 	return narrow[:min(len(narrow), maxKeysASweep)]
 }
 
-// causeOver says that what parked the scope no longer holds, and that its rows
-// can be published.
+// causeOver says that what parked the scope no longer holds, and that its rows can be
+// published: none can while a cluster is down and not parked, since they may be its rows.
 func (c *Core) causeOver(p *park) bool {
 	for name := range c.down {
 		if c.parks.of(outbox.ClusterScope(name)) == nil {

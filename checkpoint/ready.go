@@ -11,7 +11,7 @@ type Ready struct {
 	Commands []outbox.Command
 	// Marks to write back. Marks of different rows may be reordered.
 	Marks []outbox.Mark
-	// Check: rows to look at. Answer: Checked.
+	// Check: rows to look at. Answer: Checked or CheckRefused.
 	Check []*outbox.Row
 	// Unclaim: claimed rows to unlock, before anything else is claimed.
 	Unclaim []*outbox.Row
@@ -22,7 +22,7 @@ type Ready struct {
 	// Sweep: a page to read, for sweeping or for a hand-back. Answer: Swept or
 	// SweepRefused.
 	Sweep *outbox.SweepRequest
-	// Watch: candidates to look for. Answer: Watched.
+	// Watch: candidates to look for. Answer: Watched or WatchRefused.
 	Watch *outbox.WatchRequest
 	// Rewatch: which of these are still PENDING? Answer: Rewatched.
 	Rewatch []*outbox.Row
@@ -64,9 +64,9 @@ type Mode string
 
 // The modes.
 const (
-	ModeStandby Mode = "standby" // another process leads
+	ModeStandby Mode = "standby" // no connection leads
 	ModeStream  Mode = "stream"  // nothing is parked at stream scope
-	ModeHold    Mode = "hold"    // a broker is unusable and memory is full
+	ModeHold    Mode = "hold"    // a cluster is unusable, or rows of tables without state wait
 	ModeSweep   Mode = "sweep"   // the stream is parked
 	ModePaused  Mode = "paused"  // an operator wants nothing published
 	ModeShadow  Mode = "shadow"  // nothing is published or marked

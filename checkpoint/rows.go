@@ -12,7 +12,7 @@ type state uint8
 
 const (
 	unused  state = iota
-	kept          // behind the gate
+	kept          // just added, or behind the gate
 	queued        // to be looked at before it goes to the sink
 	inSink        // handed to the sink, not answered
 	acked         // delivered, its mark outstanding

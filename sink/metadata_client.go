@@ -43,7 +43,7 @@ func (mc *metadataClient) ask(ctx context.Context, what *metadataRequest) (map[s
 	return nil, &unreachableError{strings.Join(failures, "; "), cause}
 }
 
-// unreachableError says why each broker cannot be used. Whoever logs it says that the cluster cannot.
+// unreachableError says why each broker cannot be used. The log line around it says that the cluster cannot.
 type unreachableError struct {
 	text  string
 	cause error

@@ -271,7 +271,7 @@ type Postgres struct {
 // Memory bounds the rows of a stream in memory: read and queued, sent, and
 // acknowledged but not yet marked. At the bound reading waits.
 type Memory struct {
-	// Rows in memory. From there on reading waits; what is read at once is two fifths of it at most.
+	// Rows in memory at which reading waits. One read brings two fifths as many at most.
 	Rows int `yaml:"rows" default:"10000" min:"100" max:"10000000"`
 	// Bytes of rows in memory at most. One row larger than this still passes, alone.
 	Bytes Bytes `yaml:"bytes" default:"8MiB" min:"1MiB"`

@@ -24,8 +24,8 @@ const (
 	Stale
 )
 
-// Outcome is the sink's final word on rows. Each published row gets exactly
-// one. Per key, outcomes come in the order of publishing, and Delivered rows
+// Outcome is the sink's final word on rows, but for the class Stale. Each published row gets
+// exactly one. Per key, outcomes come in the order of publishing, and Delivered rows
 // form a prefix: after a Refused or Withdrawn row of a key come only Withdrawn
 // ones until the scope is released.
 type Outcome struct {

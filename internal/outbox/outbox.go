@@ -80,8 +80,8 @@ type Row struct {
 
 	// ---- below: owned by package checkpoint ----
 
-	// Handle is the row's index in the core's table of rows. Late: the row waited in the WAL for long, and a look reads it
-	// anew if another transaction has changed it.
+	// Handle is the row's index in the core's table of rows. Late: the row waits for a look, which reads what it is now if
+	// another transaction has changed it.
 	Handle uint32
 	Late   bool
 

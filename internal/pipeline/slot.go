@@ -399,7 +399,7 @@ func (w *walReader) beatFor(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// tellConnected tells the driver that a connection began. It asks anew what is paused: inspecting may have taken long.
+// tellConnected tells the driver that a connection began. It asks again what is paused: inspecting may have taken long.
 func (w *walReader) tellConnected(ctx context.Context, connected checkpoint.Connected, settled settledOn) error {
 	return whileBeating(ctx, w.conn, func(ctx context.Context) error {
 		paused, _, err := w.pauses.ask(ctx)

@@ -229,7 +229,7 @@ func (s *Sweeper) byTime(ctx context.Context, conn *pgx.Conn, p *plan) (bool, er
 	return known.found, nil
 }
 
-// Unusable says which of the stream's tables, besides those known to refuse, cannot be read or
+// Unusable says which of the stream's tables, apart from those known to refuse, cannot be read or
 // marked as they are mapped, or are locked. It asks no locked table twice, and all of them
 // cost little more than one: see lockWait.
 func (s *Sweeper) Unusable(ctx context.Context, known []*TableError) ([]*TableError, error) {

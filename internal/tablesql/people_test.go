@@ -157,7 +157,7 @@ func TestKeysThatAreTimes(t *testing.T) {
 	}
 }
 
-// Whoever writes a key that no row can have is told its form.
+// A person who writes a key that no row can have is told its form.
 func TestTheFormOfAKeyOfSeveralColumns(t *testing.T) {
 	r := &Relation{
 		Table: &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{Key: &outbox.Expr{Column: "tenant", Parts: &outbox.Template{

@@ -63,7 +63,7 @@ func (r *Relation) butResend() string {
 	return ""
 }
 
-// untouched is pending without the terms of the budget and of rows that are asked for again.
+// untouched are pending's terms without those of the budget and of rows that are asked for again.
 func (r *Relation) untouched() []string {
 	s := &r.Table.Mapping.Status
 	terms := r.unsent()

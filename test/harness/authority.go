@@ -87,7 +87,7 @@ func (a *Authority) Issue(name string) (certFile, keyFile string) {
 }
 
 // TrustsOnly gives a private server a certificate of the authority, and makes it ask the role for
-// another one, besides its password.
+// another one, next to its password.
 func (db *DB) TrustsOnly(t testing.TB, a *Authority, role string) {
 	t.Helper()
 	cert, key := a.Issue("server")
