@@ -102,6 +102,7 @@ func (q *queue) put(marks []outbox.Mark) {
 		key.free = key.way == ofLeft
 		if mq == nil || mq.key != key {
 			mq = q.of(key)
+			mq.items = slices.Grow(mq.items, len(marks)-i)
 		}
 		q.add(mq, &items[i])
 	}
