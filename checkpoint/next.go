@@ -1,6 +1,10 @@
 package checkpoint
 
-import "github.com/outbox-cdc/outbox-cdc/internal/outbox"
+import (
+	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+)
 
 // requestLooks asks for the rows whose time has come: those of tables that
 // claim are locked, one claim outstanding at a time, the others are looked at. A look brings
@@ -49,6 +53,10 @@ func (c *Core) turn(q *headStartQueue, limit int) []*outbox.Row {
 			}
 			c.goOn(h)
 			continue
+		}
+		if rows == nil {
+			room := min(limit, len(q.queue)-n)
+			rows, q.asked = make([]*outbox.Row, 0, room), slices.Grow(q.asked, room)
 		}
 		e.row.Late = true
 		q.asked = append(q.asked, h)

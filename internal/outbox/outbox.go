@@ -45,6 +45,9 @@ type Row struct {
 	Key     []byte // nil: a record without a key
 	Value   []byte // nil: a tombstone
 	Headers []Header
+	// SideHeaders is how many of the Headers, the last ones, come from the
+	// mapping's HeadersTable.
+	SideHeaders int32
 	// Partition is the record's explicit partition, or -1 for the partitioner.
 	Partition int32
 	// Pending says that the row was read in its initial state. A row inserted
@@ -65,9 +68,6 @@ type Row struct {
 	// AvailableAt is the time, in microseconds since 1970, before which the row
 	// must not be published; 0: none. The constant Never: not known yet.
 	AvailableAt int64
-	// SideHeaders is how many of the Headers, the last ones, come from the
-	// mapping's HeadersTable.
-	SideHeaders int
 	// Err says why the row cannot become a record (topic NULL, headers not an
 	// object, …). Such a row is never published; it fails as a row of its own.
 	Err error
@@ -87,9 +87,9 @@ type Row struct {
 
 	// ---- below: owned by package sink ----
 
-	// Since is when the sink got the row, in tenths of a second of its own. Stale: it has asked what the row is now.
-	Since uint32
+	// Stale: the sink has asked what the row is now. Since is when it got the row, in tenths of a second of its own.
 	Stale bool
+	Since uint32
 }
 
 // Never is the AvailableAt of a row that is not ours as it was read: its

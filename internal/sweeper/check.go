@@ -41,6 +41,7 @@ func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row,
 			}
 			looks = append(looks, &tablesql.Look{Relation: p.relation, Bare: bare, Most: s.cfg.PageBytes})
 			contents[row.Table] = p.contents
+			places[row.Table] = make([]int, 0, len(rows)-i)
 		}
 		places[row.Table] = append(places[row.Table], i)
 	}

@@ -66,7 +66,7 @@ func TestAPageLooksItsHeadersUp(t *testing.T) {
 	}
 	for _, r := range page.Rows {
 		var names []string
-		for _, h := range r.Headers[len(r.Headers)-r.SideHeaders:] {
+		for _, h := range r.Headers[len(r.Headers)-int(r.SideHeaders):] {
 			names = append(names, h.Name+string(h.Value))
 		}
 		if !slices.Equal(names, []string{"h1v1", "h2v2"}) {

@@ -170,6 +170,6 @@ func (b *SideHeaders) Attach(i int) {
 	if len(row.Headers) > 0 && row.Err == nil && mapping.Impersonates(row.Table, row.Headers[0].Value, b.headers[i]) {
 		row.Err = fmt.Errorf("table %s.%s has for it a header of the event id's name with another value", h.Schema, h.Name)
 	}
-	mapped := row.Headers[: len(row.Headers)-row.SideHeaders : len(row.Headers)-row.SideHeaders]
-	row.Headers, row.SideHeaders = append(mapped, b.headers[i]...), len(b.headers[i])
+	mapped := len(row.Headers) - int(row.SideHeaders)
+	row.Headers, row.SideHeaders = append(row.Headers[:mapped:mapped], b.headers[i]...), int32(len(b.headers[i]))
 }
