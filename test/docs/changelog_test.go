@@ -66,6 +66,27 @@ func changelogFaults(text string) (wrong []string) {
 	return wrong
 }
 
+// The chart's image is the newest version's, unless values name another.
+func TestTheChartIsOfTheNewestVersion(t *testing.T) {
+	changelog, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	chart, err := os.ReadFile(filepath.Join(root, "deploy/helm/outbox-cdc/Chart.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest := regexp.MustCompile(`(?m)^## (\d+\.\d+\.\d+) `).FindSubmatch(changelog)
+	if newest == nil {
+		t.Fatal("CHANGELOG.md has no version")
+	}
+	for _, line := range []string{"\nversion: ", "\nappVersion: "} {
+		if want := line + string(newest[1]) + "\n"; !strings.Contains(string(chart), want) {
+			t.Errorf("Chart.yaml lacks %q", want)
+		}
+	}
+}
+
 func TestChangelogFaultsAreFound(t *testing.T) {
 	const oldest = "## 1.0.0 - 2026-12-01\n\nThe first version.\n- any line\n"
 	for _, c := range []struct{ name, text, wrong string }{
