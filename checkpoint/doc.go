@@ -104,6 +104,7 @@
 //	sleep        parks that only wait for their time
 //	park         one park
 //	headstart    when a head start began; claims
+//	server_clock which rows of the WAL are late
 //	rows         rows in memory
 //	unended      transactions that a hand-back waits for
 //	ledger       transactions that are not settled

@@ -27,10 +27,7 @@ type headStart struct {
 	claimsOpen int // claims with rows that are not marked yet
 	perTable   int // the most of them for one table
 	held       heldRows
-	// server is what the server's clock said, in microseconds since 1970, when ours said
-	// told.
-	server int64
-	told   time.Time
+	clock      serverClock
 }
 
 // headStartQueue has the rows of one table that keeps a state.

@@ -20,20 +20,6 @@ const claimRows = 500
 // server. It decides only when a head start began.
 func (c *Core) Inserted(at outbox.LSN) { c.headStart.inserted(at, c.now) }
 
-// ServerTime tells the server's time, in microseconds since 1970, before rows of the WAL.
-func (c *Core) ServerTime(now int64) { c.headStart.server, c.headStart.told = now, c.now }
-
-// late says that the row waited long in the WAL, or that its commit is in the future: the
-// server's clock was set back, so nobody can tell.
-func (c *Core) late(r *outbox.Row) bool {
-	s := &c.headStart
-	if !r.Table.LooksAgain() || s.told.IsZero() {
-		return false
-	}
-	age := s.server + c.now.Sub(s.told).Microseconds() - r.CommitTime
-	return age > c.cfg.HeldFor.Microseconds() || age < -c.cfg.HeldFor.Microseconds()
-}
-
 // looksAt says that the row has to be looked at before it is published.
 func (c *Core) looksAt(e *entry) bool {
 	return e.row.Table.Mapping.NeedsLook() || e.page == nil && c.late(e.row)

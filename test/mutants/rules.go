@@ -156,7 +156,7 @@ var rules = []rule{
 	},
 
 	// After a long wait.
-	{name: "lateAsSeen", scenario: "TestLateRowGoesOutAsItIs", without: []removal{{"Core.late", "s.told.IsZero()", "true"}}},
+	{name: "lateAsSeen", scenario: "TestLateRowGoesOutAsItIs", without: []removal{{"Core.late", "clock.at.IsZero()", "true"}}},
 	{name: "lateInTurn", scenario: "TestLateRowGoesOutAsItIs", without: []removal{
 		{"Core.looksFirst", " || e.page == nil && c.rows.queued > 0 && c.headStart.busy(e.row.Table)", ""},
 	}},
