@@ -10,12 +10,12 @@ import (
 
 // Checked answers Check, every row of it, read in one snapshot.
 func (c *Core) Checked(answers []outbox.Checked) {
-	c.checking = false
+	c.looks.checking = false
 	g := c.gate
 	if g != nil {
 		g.asked = nil
 	}
-	c.headStart.held.asked = nil
+	c.looks.held.asked = nil
 	for _, a := range answers {
 		h := a.Row.Handle
 		switch e := &c.rows.entries[h]; {
@@ -24,15 +24,15 @@ func (c *Core) Checked(answers []outbox.Checked) {
 		case e.row != a.Row: // dropped meanwhile
 		case e.state == queued:
 			c.renew(h, &a)
-			c.checked(&c.headStart.of(a.Row.Table).keyQueue, h, a.State)
+			c.checked(&c.looks.of(a.Row.Table).keyQueue, h, a.State)
 		case e.state == inSink:
 			c.looked(h, &a)
 		default:
 			c.checked(&g.keyQueue, h, a.State)
 		}
 	}
-	for _, s := range c.headStart.queues { // now, so that what the gate let out went behind them
-		if !s.claims() {
+	for _, s := range c.looks.queues { // now, so that what the gate let out went behind them
+		if !s.locks() {
 			s.asked = nil
 		}
 	}
@@ -41,18 +41,18 @@ func (c *Core) Checked(answers []outbox.Checked) {
 // CheckRefused answers Check: the database refuses the statement for a table.
 // Its rows are the sweeper's then; the others are asked for again.
 func (c *Core) CheckRefused(t *outbox.Table, err error) {
-	c.checking = false
+	c.looks.checking = false
 	c.parkRefused(t, err)
 	if g := c.gate; g != nil {
 		g.queue, g.asked = append(g.asked, g.queue...), nil
 	}
-	for _, s := range c.headStart.queues {
-		if !s.claims() {
+	for _, s := range c.looks.queues {
+		if !s.locks() {
 			s.queue, s.asked = append(s.asked, s.queue...), nil
 		}
 	}
-	c.headStart.held.again()
-	if slices.ContainsFunc(c.headStart.held.queue, func(h uint32) bool { return c.awaitsLook(h) && c.rows.entries[h].row.Table == t }) {
+	c.looks.held.again()
+	if slices.ContainsFunc(c.looks.held.queue, func(h uint32) bool { return c.awaitsLook(h) && c.rows.entries[h].row.Table == t }) {
 		c.withdraw(c.parks.of(outbox.TableScope(t)))
 	}
 }
@@ -61,12 +61,13 @@ func (c *Core) CheckRefused(t *outbox.Table, err error) {
 // them gets either a mark or an Unclaim. An answer that comes after its connection has
 // ended unlocks its rows.
 func (c *Core) Claimed(answers []outbox.Checked) {
-	var q *headStartQueue // nil: not the outstanding claim
-	if c.headStart.claimed == answers[0].Row {
-		q = c.headStart.claiming
-		q.asked, c.headStart.claiming, c.headStart.claimed = nil, nil, nil
+	var q *lookQueue // nil: not the outstanding claim
+	if c.looks.claims.first == answers[0].Row {
+		q = c.looks.claims.asking
+		q.asked = nil
+		c.looks.claims.answered()
 	}
-	cl := &claim{}
+	cl := &claim{queue: q}
 	for _, a := range answers {
 		ours := a.State == outbox.CheckPending
 		switch h := a.Row.Handle; {
@@ -77,7 +78,7 @@ func (c *Core) Claimed(answers []outbox.Checked) {
 		default:
 			c.renew(h, &a)
 			if ours {
-				c.headStart.share(&c.rows.entries[h], cl)
+				c.looks.claims.lock(&c.rows.entries[h], cl)
 			}
 			c.checked(&q.keyQueue, h, a.State)
 			if c.rows.entries[h].state == queued { // behind one that waits
@@ -91,9 +92,9 @@ func (c *Core) Claimed(answers []outbox.Checked) {
 // Its rows are the sweeper's then.
 func (c *Core) ClaimRefused(t *outbox.Table, err error) {
 	c.parkRefused(t, err)
-	if q := c.headStart.claiming; q != nil { // else draining
+	if q := c.looks.claims.asking; q != nil { // else draining
 		q.queue, q.asked = append(q.asked, q.queue...), nil
-		c.headStart.claiming, c.headStart.claimed = nil, nil
+		c.looks.claims.answered()
 	}
 }
 
@@ -115,7 +116,7 @@ func (c *Core) looked(h uint32, a *outbox.Checked) {
 	switch a.State {
 	case outbox.CheckAgain:
 		e.stale = true
-		c.headStart.held.queue = append(c.headStart.held.queue, h)
+		c.looks.held.queue = append(c.looks.held.queue, h)
 		return
 	case outbox.CheckTaken: // its key's later rows wait for it
 		c.withdraw(c.park(outbox.KeyScope(was), outbox.CauseMissed, "another relay has the row", time.Time{}))

@@ -26,7 +26,7 @@ func (c *Core) parkClusters() {
 	}
 	othersWait := len(c.clusters()) > 1 && (c.full() || c.parks.stream() != nil)
 	for _, name := range slices.Sorted(maps.Keys(c.down)) {
-		if (othersWait || c.headStart.claims()) && c.parks.of(outbox.ClusterScope(name)) == nil {
+		if (othersWait || c.looks.locksRows()) && c.parks.of(outbox.ClusterScope(name)) == nil {
 			p := c.park(outbox.ClusterScope(name), outbox.CauseCluster, "the Kafka cluster is unusable", time.Time{})
 			c.withdraw(p)
 		}

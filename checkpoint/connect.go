@@ -155,7 +155,7 @@ func (c *Core) Disconnect() {
 	c.connected, c.streaming = false, false
 	c.abandonHandback()
 	c.dropGate()
-	c.dropHeadStart()
+	c.dropLooks()
 	c.dropStalls()
 	for _, p := range c.parks.list {
 		c.parks.takeHolds(p)
@@ -165,9 +165,9 @@ func (c *Core) Disconnect() {
 		}
 	}
 	c.writing = nil
-	c.sweeps.page, c.checking = nil, false
+	c.sweeps.page, c.looks.checking = nil, false
 	c.dropSought()
-	c.headStart.held.again()
+	c.looks.held.again()
 	for e := range c.rows.flying() {
 		e.tx, e.found = noTx, 0
 	}

@@ -21,17 +21,17 @@ type Core struct {
 	// to its end. Later ones are left to the next process.
 	unfinished bool
 
-	tables   tableSet
-	ledger   ledger
-	txs      unended
-	rows     rowTable
-	parks    parkSet
-	writing  *writing
-	gate     *gate
-	hb       *handback
-	checking bool // Check is outstanding
-	seeking  bool // Failed is outstanding
+	tables  tableSet
+	ledger  ledger
+	txs     unended
+	rows    rowTable
+	parks   parkSet
+	writing *writing
+	gate    *gate
+	hb      *handback
+	seeking bool // Failed is outstanding
 
+	looks     looks
 	headStart headStart
 	sweeps    sweeps
 	watch     watch
@@ -54,6 +54,7 @@ func New(cfg Config) *Core {
 		tables:    newTableSet(cfg.Tables),
 		rows:      rowTable{entries: make([]entry, 1), byID: map[rowID]uint32{}},
 		parks:     parkSet{byScope: map[outbox.Scope]*park{}, keys: map[string]int{}, blocked: map[string]int{}, unmarked: map[string]int{}},
+		looks:     newLooks(cfg.Tables),
 		headStart: newHeadStart(cfg.Tables),
 		retries:   retries{refused: map[string]int{}},
 		topics:    topicSet{proven: map[outbox.Scope]bool{}, listed: map[string]map[string]bool{}},
@@ -105,7 +106,7 @@ func (c *Core) Drain() {
 		return
 	}
 	c.dropGate()
-	c.dropHeadStart()
+	c.dropLooks()
 	c.ready.Commands = append(c.ready.Commands, outbox.Command{Withdraw: new(outbox.StreamScope())})
 }
 
@@ -131,7 +132,7 @@ func (c *Core) Take() Ready {
 		c.markUnmarked()
 		c.parkClusters()
 		c.drainGate()
-		if !c.checking {
+		if !c.looks.checking {
 			c.checkBlocked()
 		}
 		c.seekFailed()
@@ -140,7 +141,7 @@ func (c *Core) Take() Ready {
 		c.progressHandback()
 		c.requestSweep()
 		c.requestLooks()
-		c.checking = c.checking || len(c.ready.Check) > 0
+		c.looks.checking = c.looks.checking || len(c.ready.Check) > 0
 		c.progressWatch()
 		c.wantTopics()
 	}
@@ -246,7 +247,7 @@ func (c *Core) NextTick() time.Time {
 	if c.gate != nil {
 		at(c.gate.retry)
 	}
-	for _, s := range c.headStart.queues {
+	for _, s := range c.looks.queues {
 		at(s.retry)
 		at(s.next)
 		if len(s.queue) > 0 {

@@ -34,7 +34,7 @@ func TestWhenAClusterIsParked(t *testing.T) {
 		"it is the only one":   {[]string{"main"}, full, false},
 		"tables without state": {[]string{"main", "other"}, func(c *Core) { full(c); c.tables.stateless = true }, false},
 		"rows are claimed": {[]string{"main"}, func(c *Core) {
-			c.headStart = newHeadStart([]*outbox.Table{{Mapping: outbox.Mapping{Claim: outbox.ClaimRowLock}}})
+			c.looks = newLooks([]*outbox.Table{{Mapping: outbox.Mapping{Claim: outbox.ClaimRowLock}}})
 		}, true},
 		"it can be used":       {[]string{"main", "other"}, func(c *Core) { full(c); c.Cluster(outbox.ClusterState{Cluster: "main", Usable: true}) }, false},
 		"it is parked already": {[]string{"main", "other"}, func(c *Core) { full(c); c.park(outbox.ClusterScope("main"), outbox.CauseRowError, "", time.Time{}) }, false},
@@ -177,7 +177,7 @@ func TestWhatAConnectionBrings(t *testing.T) {
 	if p := c.parks.of(outbox.RowScope(left)); p == nil || !p.Unmarked() {
 		t.Errorf("%+v", p)
 	}
-	c.checking = true
+	c.looks.checking = true
 	if r := c.Take(); len(r.Check) != 0 {
 		t.Error("a second look while one is outstanding")
 	}
@@ -194,7 +194,7 @@ func TestWhatWaitsEndsWithItsConnection(t *testing.T) {
 	if c.requestLooks(); len(c.ready.Claim) != 1 {
 		t.Fatal("nothing is claimed")
 	}
-	if c.Disconnect(); c.rows.count != 0 || c.gate != nil || c.headStart.claiming != nil || c.headStart.claimed != nil || c.ready.Claim != nil || len(q.asked)+len(q.queue) != 0 {
+	if c.Disconnect(); c.rows.count != 0 || c.gate != nil || c.looks.claims != newClaims(c.cfg.Tables) || c.ready.Claim != nil || len(q.asked)+len(q.queue) != 0 {
 		t.Errorf("%d rows stay, %+v", c.rows.count, q)
 	}
 }
@@ -316,14 +316,14 @@ func TestDisconnect(t *testing.T) {
 	c.Begin(outbox.Transaction{XID: 7, Commit: 10})
 	c.rows.entries[h].tx = c.ledger.hold()
 	c.parks.wait(p, c.ledger.hold())
-	c.writing, c.checking, c.sweeps.page = &writing{}, true, &sweep{}
+	c.writing, c.looks.checking, c.sweeps.page = &writing{}, true, &sweep{}
 	c.ready = Ready{Check: make([]*outbox.Row, 1), Sweep: &outbox.SweepRequest{}, Watch: &outbox.WatchRequest{}, Rewatch: make([]*outbox.Row, 1), Failed: true, Parks: &outbox.ParkChange{}}
 	c.Disconnect()
 	if p.ready || q.phase != sweeping || !q.dirty() || p.blocker != gone || c.seeking || c.rows.entries[h].tx != noTx || c.parks.holds != 0 {
 		t.Errorf("%+v %+v", p, q)
 	}
 	r := c.ready
-	if c.writing != nil || c.checking || c.sweeps.page != nil || r.Check != nil || r.Sweep != nil || r.Watch != nil || r.Rewatch != nil || r.Failed || r.Parks != nil || c.ledger.len() != 0 {
+	if c.writing != nil || c.looks.checking || c.sweeps.page != nil || r.Check != nil || r.Sweep != nil || r.Watch != nil || r.Rewatch != nil || r.Failed || r.Parks != nil || c.ledger.len() != 0 {
 		t.Errorf("%+v", r)
 	}
 	if c.parks.of(p.Scope) != p || c.Take().Parks != nil {
@@ -409,15 +409,15 @@ func TestNextTickKnowsAllThatWaits(t *testing.T) {
 		"a stall":         func(c *Core, _ *outbox.Table) { c.stalls = []*stall{{next: soon(c)}} },
 		"the gate":        func(c *Core, _ *outbox.Table) { c.gate = &gate{keyQueue: keyQueue{retry: soon(c)}} },
 		"a queue's retry": func(c *Core, table *outbox.Table) {
-			c.headStart.queues = []*headStartQueue{{table: table, keyQueue: keyQueue{retry: soon(c)}}}
+			c.looks.queues = []*lookQueue{{table: table, keyQueue: keyQueue{retry: soon(c)}}}
 		},
 		"a queue's look": func(c *Core, table *outbox.Table) {
-			c.headStart.queues = []*headStartQueue{{table: table, next: soon(c)}}
+			c.looks.queues = []*lookQueue{{table: table, next: soon(c)}}
 		},
 		"a head start": func(c *Core, table *outbox.Table) {
 			h := c.flying(rowOf(table, "1"), queued)
 			c.rows.entries[h].due = soon(c)
-			c.headStart.queues = []*headStartQueue{{table: table, keyQueue: keyQueue{queue: []uint32{h}}}}
+			c.looks.queues = []*lookQueue{{table: table, keyQueue: keyQueue{queue: []uint32{h}}}}
 		},
 		"a hand-back's retry":    func(c *Core, _ *outbox.Table) { c.hb = &handback{retry: soon(c)} },
 		"a hand-back's deadline": func(c *Core, _ *outbox.Table) { c.hb = &handback{deadline: soon(c)} },

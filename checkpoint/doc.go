@@ -88,7 +88,7 @@
 //	stall        rows of tables without state that wait in memory
 //	next         which rows are looked at next
 //	publish      a row goes to the sink, or is charged
-//	looks        rows that are looked at before they are published
+//	looks        rows that wait for a look before they are published
 //	held         rows that wait in the sink for long
 //	keyqueue     rows that wait, in order per key
 //	unmarked     published rows whose marks are refused
@@ -103,7 +103,8 @@
 //	parkset      what is parked
 //	sleep        parks that only wait for their time
 //	park         one park
-//	headstart    when a head start began; claims
+//	headstart    when a head start began
+//	claims       rows that are locked until they are marked
 //	server_clock which rows of the WAL are late
 //	rows         rows in memory
 //	unended      transactions that a hand-back waits for
@@ -192,9 +193,9 @@
 //   - headStart: Rows of such a table are looked at only after their head start.
 //   - horizonAges: A page's row needs no head start only if it was there a head start ago.
 //   - headStartAgain: When a look does not see a row yet, the row's head start begins again.
-//   - parkTakesQueued: A park takes its rows out of the head-start queue at once.
-//   - queuedInFlight: Rows of the head-start queue are in flight.
-//   - queuedAwaited: A hand-back awaits the rows of the head-start queue, too.
+//   - parkTakesQueued: A park takes its rows out of the look queue at once.
+//   - queuedInFlight: Rows of the look queue are in flight.
+//   - queuedAwaited: A hand-back awaits the rows of the look queue, too.
 //   - unclaims: Claimed rows that are left to others are unlocked.
 //   - askSoon: When the WAL does not show when a row is due, the watch asks soon.
 //   - claimOutage: Where rows are claimed, an unusable cluster is parked at once.

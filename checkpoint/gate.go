@@ -29,7 +29,7 @@ func (g *gate) keeps(r *outbox.Row) bool {
 // drainGate lets rows out in order: those up to check only after a look.
 func (c *Core) drainGate() {
 	g := c.gate
-	if g == nil || g.keeping || c.checking {
+	if g == nil || g.keeping || c.looks.checking {
 		return
 	}
 	c.resume(&g.keyQueue)

@@ -68,7 +68,7 @@ func TestHowRowsLeaveTheGate(t *testing.T) {
 		"a key is parked": {func(c *Core, rows []*outbox.Row) { c.keyed(rows[0]) }, []string{"1", "2"}, nil, 0},
 		"they have a queue of their own": {func(c *Core, rows []*outbox.Row) {
 			rows[0].Table.Mapping.HeadStart = time.Hour
-			c.headStart = newHeadStart(c.cfg.Tables)
+			c.looks = newLooks(c.cfg.Tables)
 		}, nil, nil, 0},
 	} {
 		c, table, _ := begun(t, outbox.PublishedStatus)
@@ -102,7 +102,7 @@ func TestWhenAGateGoes(t *testing.T) {
 		"a row that waits": {func(c *Core, h uint32) {
 			c.gate.wait(h, outbox.KeyScope(c.rows.entries[h].row), c.now.Add(time.Second))
 		}, false},
-		"a look is outstanding": {func(c *Core, _ uint32) { c.checking = true }, false},
+		"a look is outstanding": {func(c *Core, _ uint32) { c.looks.checking = true }, false},
 		"a hand-back":           {func(c *Core, _ uint32) { c.gate.keeping = true }, false},
 	} {
 		c, table, _ := begun(t, outbox.PublishedStatus)
@@ -145,18 +145,18 @@ func TestARefusedLook(t *testing.T) {
 	c, table, _ := begun(t, outbox.PublishedStatus)
 	looks := &outbox.Table{Schema: "public", Name: "looks", Mapping: outbox.Mapping{HeadStart: time.Second}}
 	claims := &outbox.Table{Schema: "public", Name: "claims", Mapping: outbox.Mapping{Claim: outbox.ClaimRowLock}}
-	c.headStart = newHeadStart([]*outbox.Table{looks, claims})
-	c.gate, c.checking = &gate{check: 20}, true
+	c.looks = newLooks([]*outbox.Table{looks, claims})
+	c.gate, c.looks.checking = &gate{check: 20}, true
 	set := func(q *keyQueue, of *outbox.Table) (first, second uint32) {
 		first, second = c.flying(rowOf(of, "1"), queued), c.flying(rowOf(of, "2"), queued)
 		q.asked, q.queue = []uint32{first}, []uint32{second}
 		return first, second
 	}
 	g1, g2 := set(&c.gate.keyQueue, table)
-	q1, q2 := set(&c.headStart.queues[0].keyQueue, looks)
-	l1, l2 := set(&c.headStart.queues[1].keyQueue, claims)
+	q1, q2 := set(&c.looks.queues[0].keyQueue, looks)
+	l1, l2 := set(&c.looks.queues[1].keyQueue, claims)
 	c.CheckRefused(table, errOurs)
-	if p := c.parks.of(outbox.TableScope(table)); p == nil || p.Cause != outbox.CauseWriteBack || c.checking {
+	if p := c.parks.of(outbox.TableScope(table)); p == nil || p.Cause != outbox.CauseWriteBack || c.looks.checking {
 		t.Errorf("%+v", p)
 	}
 	for _, x := range []struct {
@@ -164,15 +164,15 @@ func TestARefusedLook(t *testing.T) {
 		queue, asked []uint32
 	}{
 		{&c.gate.keyQueue, []uint32{g1, g2}, nil},
-		{&c.headStart.queues[0].keyQueue, []uint32{q1, q2}, nil},
-		{&c.headStart.queues[1].keyQueue, []uint32{l2}, []uint32{l1}},
+		{&c.looks.queues[0].keyQueue, []uint32{q1, q2}, nil},
+		{&c.looks.queues[1].keyQueue, []uint32{l2}, []uint32{l1}},
 	} {
 		if !slices.Equal(x.q.queue, x.queue) || !slices.Equal(x.q.asked, x.asked) {
 			t.Errorf("queue %v, asked %v", x.q.queue, x.q.asked)
 		}
 	}
-	c.checking = true
-	if c.Checked(nil); c.checking || len(c.headStart.queues[1].asked) != 1 {
+	c.looks.checking = true
+	if c.Checked(nil); c.looks.checking || len(c.looks.queues[1].asked) != 1 {
 		t.Error("a look ends a claim")
 	}
 	c.dropGate()
@@ -229,7 +229,7 @@ func TestALookAddsToMemory(t *testing.T) {
 	for _, claim := range []outbox.Claim{outbox.ClaimNone, outbox.ClaimRowLock} {
 		c, table, _ := begun(t, outbox.PublishedStatus)
 		table.Mapping.Claim, table.Mapping.HeadersTable.Name = claim, "headers"
-		c.headStart, c.gate = newHeadStart(c.cfg.Tables), nil
+		c.looks, c.gate = newLooks(c.cfg.Tables), nil
 		r := rowOf(table, "1")
 		h := c.rows.add(r, noTx)
 		c.publish(h)

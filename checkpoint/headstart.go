@@ -7,82 +7,38 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// maxClaims is how many claims may have unmarked rows. Each has its own connection
-// (statusupdater.Config.Claims), which a trigger can hold for as long as a statement may
-// take, so each of several claiming tables has a share of them.
-const maxClaims = 4
-
-// headStart has the head-start queues, and what decides when a head start began.
+// headStart has what decides when a row's head start began: when its commit is known to have been
+// over. Of an earlier connection nothing counts, since positions and ids are given out again.
 type headStart struct {
-	queues []*headStartQueue
-	// overtaken: rows of the queues may be under a park by now.
-	overtaken bool
+	tables []*outbox.Table // those that keep a state
 	// seen says how far the server's WAL had got by a time, horizons which transactions
 	// had ended.
 	seen     []sighting
 	horizons []horizon
-	// claiming has the outstanding claim, claimed is the first row of it.
-	claiming   *headStartQueue
-	claimed    *outbox.Row
-	claimsOpen int // claims with rows that are not marked yet
-	perTable   int // the most of them for one table
-	held       heldRows
-	clock      serverClock
 }
-
-// headStartQueue has the rows of one table that keeps a state.
-type headStartQueue struct {
-	keyQueue
-	table *outbox.Table
-	open  int // claims with rows that are not marked yet
-	// next is when the next look may begin: rows that trickle in share one.
-	next time.Time
-}
-
-func (q *headStartQueue) claims() bool { return q.table.Mapping.Claim != outbox.ClaimNone }
 
 func newHeadStart(tables []*outbox.Table) headStart {
 	var s headStart
-	claiming := 0
 	for _, t := range tables {
 		if t.Stateful() {
-			s.queues = append(s.queues, &headStartQueue{table: t})
-		}
-		if t.Mapping.Claim != outbox.ClaimNone {
-			claiming++
+			s.tables = append(s.tables, t)
 		}
 	}
-	s.perTable = max(1, maxClaims/max(1, claiming))
 	return s
-}
-
-func (s *headStart) of(t *outbox.Table) *headStartQueue {
-	return s.queues[slices.IndexFunc(s.queues, func(q *headStartQueue) bool { return q.table == t })]
-}
-
-// busy says that rows of the table wait, which later ones must not pass.
-func (s *headStart) busy(t *outbox.Table) bool {
-	q := s.of(t)
-	return len(q.queue)+len(q.asked)+len(q.waiting) > 0
 }
 
 // longest head start of the tables.
 func (s *headStart) longest() time.Duration {
 	var longest time.Duration
-	for _, q := range s.queues {
-		longest = max(longest, q.table.Mapping.HeadStart)
+	for _, t := range s.tables {
+		longest = max(longest, t.Mapping.HeadStart)
 	}
 	return longest
 }
 
-// claims says that rows are locked while they are published.
-func (s *headStart) claims() bool { return slices.ContainsFunc(s.queues, (*headStartQueue).claims) }
-
-// mayClaim says that no claim is outstanding, and that the stream and the table's share have a
-// connection left.
-func (s *headStart) mayClaim(q *headStartQueue) bool {
-	return s.claiming == nil && s.claimsOpen < maxClaims && q.open < s.perTable
-}
+// Inserted tells the server's insert position, as read on the connection's
+// server. It decides only when a head start began.
+func (c *Core) Inserted(at outbox.LSN) { c.headStart.inserted(at, c.now) }
 
 // sighting says that the server's WAL had got to insert at a time: what is before
 // it had been committed by then.
@@ -99,7 +55,7 @@ const (
 
 // inserted remembers the server's insert position at a time.
 func (s *headStart) inserted(at outbox.LSN, now time.Time) {
-	if len(s.queues) == 0 {
+	if len(s.tables) == 0 {
 		return
 	}
 	last := len(s.seen) - 1
@@ -160,29 +116,4 @@ func (s *headStart) horizonOf(t *outbox.Table, now time.Time) uint64 {
 		}
 	}
 	return 0
-}
-
-// claim is rows locked in the database by one request, until each has been
-// marked or given up.
-type claim struct{ rows int }
-
-func (s *headStart) share(e *entry, cl *claim) {
-	if cl.rows == 0 {
-		s.claimsOpen++
-		s.of(e.row.Table).open++
-	}
-	cl.rows++
-	e.claim = cl
-}
-
-// release ends a row's share in its claim.
-func (s *headStart) release(e *entry) {
-	if e.claim == nil {
-		return
-	}
-	if e.claim.rows--; e.claim.rows == 0 {
-		s.claimsOpen--
-		s.of(e.row.Table).open--
-	}
-	e.claim = nil
 }

@@ -24,7 +24,7 @@ func (c *Core) stale(rows []*outbox.Row) {
 	}
 	for _, r := range rows {
 		c.rows.entries[r.Handle].stale = true
-		c.headStart.held.queue = append(c.headStart.held.queue, r.Handle)
+		c.looks.held.queue = append(c.looks.held.queue, r.Handle)
 	}
 }
 
@@ -34,7 +34,7 @@ func (c *Core) awaitsLook(h uint32) bool { return c.rows.entries[h].stale }
 // turnHeld takes the next rows to be looked at. Once looks have added MaxBytes, it takes only rows that were looked at
 // before: no others are before them in their partitions.
 func (c *Core) turnHeld() (rows []*outbox.Row) {
-	s := &c.headStart.held
+	s := &c.looks.held
 	s.queue = slices.DeleteFunc(s.queue, func(h uint32) bool {
 		e := &c.rows.entries[h]
 		switch {

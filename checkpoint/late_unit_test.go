@@ -27,7 +27,7 @@ func TestWhichRowsAreLate(t *testing.T) {
 		"in the future":           {5*time.Second + time.Microsecond, 0, nil, true},
 		"claimed":                 {-time.Hour, 0, func(_ *Core, m *outbox.Mapping) { m.Claim = outbox.ClaimRowLock }, false},
 		"without state":           {-time.Hour, 0, func(_ *Core, m *outbox.Mapping) { m.Published = outbox.PublishedNone }, false},
-		"no time of the server's": {-time.Hour, 0, func(c *Core, _ *outbox.Mapping) { c.headStart.clock.at = time.Time{} }, false},
+		"no time of the server's": {-time.Hour, 0, func(c *Core, _ *outbox.Mapping) { c.looks.clock.at = time.Time{} }, false},
 	} {
 		c, table, _ := begun(t, outbox.PublishedStatus)
 		c.cfg.HeldFor = 5 * time.Second

@@ -7,18 +7,57 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// claimRows is the most rows of one claim: no more are locked than are soon marked.
-const claimRows = 500
+// looks has the rows that are looked at: on their way to the sink (queues), and in it (held).
+//
+// Rows of a table with a head start, claims, a headers table or look_first wait in its queue, whether the WAL or a page
+// brought them. So do rows of other tables with state that waited long in the WAL. They wait until the head start has
+// passed and a look (or a claim) has said that they are still PENDING, and with which values. They are in flight: pages
+// leave them out, and hand-backs await them.
+type looks struct {
+	queues   []*lookQueue // one for each table that keeps a state
+	checking bool         // Ready.Check is outstanding
+	// overtaken: rows of the queues may be under a park by now. leaveParked takes them out: pages leave out what is queued,
+	// so they would let later rows of the same keys pass.
+	overtaken bool
+	held      heldRows
+	claims    claims
+	clock     serverClock
+}
 
-// Rows of a table with a head start, claims, a headers table or look_first wait here on their way to the sink, whether
-// the WAL or a page brought them. So do rows of other tables with state that waited long in the WAL. They wait until
-// the head start has passed and a look (or a claim) has said that they are still PENDING, and with which values. They
-// are in flight: pages leave them out, and hand-backs await them. A park takes its rows away at once, or pages, which
-// leave them out, would let later rows of their keys pass.
+// lookQueue has the rows of one table that wait to be looked at, in their order per key.
+type lookQueue struct {
+	keyQueue
+	table  *outbox.Table
+	claims int // with rows that are not marked yet
+	// next is when the next look may begin: rows that trickle in share one.
+	next time.Time
+}
 
-// Inserted tells the server's insert position, as read on the connection's
-// server. It decides only when a head start began.
-func (c *Core) Inserted(at outbox.LSN) { c.headStart.inserted(at, c.now) }
+// locks says that a look at the table's rows is a claim: it locks them.
+func (q *lookQueue) locks() bool { return q.table.Mapping.Claim != outbox.ClaimNone }
+
+func newLooks(tables []*outbox.Table) looks {
+	s := looks{claims: newClaims(tables)}
+	for _, t := range tables {
+		if t.Stateful() {
+			s.queues = append(s.queues, &lookQueue{table: t})
+		}
+	}
+	return s
+}
+
+func (s *looks) of(t *outbox.Table) *lookQueue {
+	return s.queues[slices.IndexFunc(s.queues, func(q *lookQueue) bool { return q.table == t })]
+}
+
+// busy says that rows of the table wait, which later ones must not pass.
+func (s *looks) busy(t *outbox.Table) bool {
+	q := s.of(t)
+	return len(q.queue)+len(q.asked)+len(q.waiting) > 0
+}
+
+// locksRows says that rows of some table are locked while they are published.
+func (s *looks) locksRows() bool { return slices.ContainsFunc(s.queues, (*lookQueue).locks) }
 
 // looksAt says that the row has to be looked at before it is published.
 func (c *Core) looksAt(e *entry) bool {
@@ -27,7 +66,7 @@ func (c *Core) looksAt(e *entry) bool {
 
 // looksFirst says that the row is to wait: until it was looked at, or behind rows of the WAL that wait for that.
 func (c *Core) looksFirst(e *entry) bool {
-	return e.state == kept && (c.looksAt(e) || e.page == nil && c.rows.queued > 0 && c.headStart.busy(e.row.Table))
+	return e.state == kept && (c.looksAt(e) || e.page == nil && c.rows.queued > 0 && c.looks.busy(e.row.Table))
 }
 
 // enqueue puts a row behind those of its table that wait to be looked at.
@@ -45,7 +84,7 @@ func (c *Core) enqueue(h uint32) {
 		from = time.Time{} // the sweeper leaves out young rows, and the claim keeps others away
 	}
 	e.due, e.look = from.Add(m.HeadStart), c.looksAt(e)
-	q := c.headStart.of(e.row.Table)
+	q := c.looks.of(e.row.Table)
 	q.queue = append(q.queue, h)
 }
 
@@ -72,7 +111,7 @@ func (c *Core) leftUnder(e *entry) *park {
 func (c *Core) leaveRead(h uint32, p *park) {
 	if c.rows.entries[h].page != nil {
 		c.generation++
-		p.failedAt, p.ready, c.headStart.overtaken = c.generation, false, true
+		p.failedAt, p.ready, c.looks.overtaken = c.generation, false, true
 	}
 	c.leave(h, p)
 }
@@ -80,9 +119,9 @@ func (c *Core) leaveRead(h uint32, p *park) {
 // leaveParked takes the rows of new parks, and of those that failed again, from
 // the queues.
 func (c *Core) leaveParked() {
-	for c.headStart.overtaken {
-		c.headStart.overtaken = false
-		for _, q := range c.headStart.queues {
+	for c.looks.overtaken {
+		c.looks.overtaken = false
+		for _, q := range c.looks.queues {
 			q.queue = slices.DeleteFunc(q.queue, c.leftBehind)
 			q.waiting = slices.DeleteFunc(q.waiting, c.leftBehind)
 			q.asked = slices.DeleteFunc(q.asked, c.leftBehind)
@@ -99,10 +138,11 @@ func (c *Core) leftBehind(h uint32) bool {
 	return p != nil
 }
 
-// dropHeadStart forgets what waits: the connection is over, or the process stops.
-func (c *Core) dropHeadStart() {
-	for _, q := range c.headStart.queues {
+// dropLooks forgets what waits: the connection is over, or the process stops.
+func (c *Core) dropLooks() {
+	for _, q := range c.looks.queues {
 		c.dropQueue(&q.keyQueue)
 	}
-	c.headStart.claiming, c.headStart.claimed, c.ready.Claim = nil, nil, nil
+	c.looks.claims.answered()
+	c.ready.Claim = nil
 }

@@ -36,7 +36,7 @@ func (c *Core) marked(a outbox.Marked) {
 	if int(h) >= len(c.rows.entries) || c.rows.entries[h].row != a.Row {
 		return // a mark has one answer: only a core without one of its rules comes here
 	}
-	c.headStart.release(&c.rows.entries[h])
+	c.looks.claims.release(&c.rows.entries[h])
 	c.markAnswered(&c.rows.entries[h])
 	p := c.parks.ofKey(a.Row)
 	if p != nil && p.Unmarked() { // it remembers another row of the same id

@@ -48,7 +48,7 @@ func (c *Core) unclaim(h uint32) {
 	if e.claim == nil {
 		return
 	}
-	c.headStart.release(e)
+	c.looks.claims.release(e)
 	c.ready.Unclaim = append(c.ready.Unclaim, e.row)
 }
 

@@ -11,26 +11,27 @@ import (
 // headers of a side table, or what rows have become since, so while as much is published as
 // may be in memory there is none. What waits here does not count: a look is what it waits for.
 func (c *Core) requestLooks() {
-	if !c.checking {
+	if !c.looks.checking {
 		c.ready.Check = append(c.ready.Check, c.turnHeld()...)
 	}
 	if c.rows.queued == 0 || c.rows.published >= c.cfg.MaxBytes {
 		return
 	}
-	for _, q := range c.headStart.queues {
+	for _, q := range c.looks.queues {
 		switch {
-		case !q.claims() && !c.checking:
+		case !q.locks() && !c.looks.checking:
 			c.ready.Check = append(c.ready.Check, c.turn(q, c.cfg.PageRows)...)
-		case q.claims() && c.headStart.mayClaim(q):
+		case q.locks() && c.looks.claims.free(q):
 			if rows := c.turn(q, min(claimRows, c.cfg.PageRows)); len(rows) > 0 {
-				c.headStart.claiming, c.headStart.claimed, c.ready.Claim = q, rows[0], rows
+				c.looks.claims.ask(q, rows)
+				c.ready.Claim = rows
 			}
 		}
 	}
 }
 
 // turn takes the next rows to be looked at.
-func (c *Core) turn(q *headStartQueue, limit int) []*outbox.Row {
+func (c *Core) turn(q *lookQueue, limit int) []*outbox.Row {
 	c.resume(&q.keyQueue)
 	if q.next.After(c.now) && len(q.queue) < limit {
 		return nil

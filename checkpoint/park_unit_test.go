@@ -17,10 +17,10 @@ func TestAScopeIsParkedOnceMore(t *testing.T) {
 	p := c.park(topicScope("x"), outbox.CauseTopic, "why", c.now.Add(1))
 	park := func(cause outbox.Cause, reason string) (notes int) {
 		p.ready, p.listed, p.scan, p.phase, p.nextSweep = true, true, scanAny, absorbed, c.now.Add(time.Hour)
-		c.ready.Notes, c.headStart.overtaken = nil, false
+		c.ready.Notes, c.looks.overtaken = nil, false
 		version, failed := p.version, p.failedAt
 		if q := c.park(p.Scope, cause, reason, c.now.Add(time.Minute)); q != p || p.ready || p.listed || p.scan != scanNone || p.phase != sweeping || !p.nextSweep.IsZero() ||
-			!p.Next.Equal(c.now.Add(time.Minute)) || p.version != version+1 || p.failedAt <= failed || p.Cause != cause || p.Reason != reason || !c.headStart.overtaken {
+			!p.Next.Equal(c.now.Add(time.Minute)) || p.version != version+1 || p.failedAt <= failed || p.Cause != cause || p.Reason != reason || !c.looks.overtaken {
 			t.Errorf("%+v", p)
 		}
 		return len(c.ready.Notes)
@@ -34,12 +34,12 @@ func TestAScopeIsParkedOnceMore(t *testing.T) {
 	if n := park(outbox.CauseKeys, "another reason"); n != 1 {
 		t.Errorf("%d notes of another cause", n)
 	}
-	c.headStart.overtaken = false
-	if c.park(outbox.RowScope(rowOf(table, "1")), outbox.CauseWriteBack, "", time.Time{}); c.headStart.overtaken {
+	c.looks.overtaken = false
+	if c.park(outbox.RowScope(rowOf(table, "1")), outbox.CauseWriteBack, "", time.Time{}); c.looks.overtaken {
 		t.Error("a published row waits for no look")
 	}
-	c.headStart.overtaken = true
-	if c.park(outbox.RowScope(rowOf(table, "1")), outbox.CauseWriteBack, "", time.Time{}); !c.headStart.overtaken {
+	c.looks.overtaken = true
+	if c.park(outbox.RowScope(rowOf(table, "1")), outbox.CauseWriteBack, "", time.Time{}); !c.looks.overtaken {
 		t.Error("an earlier park's rows are forgotten")
 	}
 }

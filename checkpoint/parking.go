@@ -29,7 +29,7 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	p.ready, p.failedAt, p.nextSweep = false, c.generation, time.Time{}
 	p.listed, p.scan = false, scanNone
 	p.version++
-	c.headStart.overtaken = c.headStart.overtaken || !p.Unmarked() // nothing that waits for a look is a published row
+	c.looks.overtaken = c.looks.overtaken || !p.Unmarked() // nothing that waits for a look is a published row
 	if !known {
 		c.note(Note{Kind: NoteParked, Park: p.Park})
 	}

@@ -19,8 +19,8 @@ func (c *Core) inconsistency() error {
 	if err := c.parks.inconsistency(); err != nil {
 		return fmt.Errorf("parks: %w", err)
 	}
-	if err := c.headStart.inconsistency(&c.rows); err != nil {
-		return fmt.Errorf("head start: %w", err)
+	if err := c.looks.inconsistency(&c.rows); err != nil {
+		return fmt.Errorf("looks: %w", err)
 	}
 	if err := c.ledgerInconsistency(); err != nil {
 		return err
@@ -190,7 +190,7 @@ func (c *Core) sleepersInconsistency() error {
 }
 
 // Each row that is queued is in its table's queue once, and no other row is.
-func (s *headStart) inconsistency(rows *rowTable) error {
+func (s *looks) inconsistency(rows *rowTable) error {
 	places := map[uint32]int{}
 	claims := map[*claim]int{}
 	for _, q := range s.queues {
@@ -218,16 +218,16 @@ func (s *headStart) inconsistency(rows *rowTable) error {
 	}
 	ofTables := 0
 	for _, q := range s.queues {
-		ofTables += q.open
-		if q.open < 0 || q.open > s.perTable {
-			return fmt.Errorf("%d claims of %v are open, at most %d may be", q.open, q.table, s.perTable)
+		ofTables += q.claims
+		if q.claims < 0 || q.claims > s.claims.perTable {
+			return fmt.Errorf("%d claims of %v are open, at most %d may be", q.claims, q.table, s.claims.perTable)
 		}
 	}
-	if ofTables != s.claimsOpen {
-		return fmt.Errorf("%d claims are counted, and %d by their tables", s.claimsOpen, ofTables)
+	if ofTables != s.claims.open {
+		return fmt.Errorf("%d claims are counted, and %d by their tables", s.claims.open, ofTables)
 	}
-	if len(claims) != s.claimsOpen {
-		return fmt.Errorf("%d claims are counted, and there are %d", s.claimsOpen, len(claims))
+	if len(claims) != s.claims.open {
+		return fmt.Errorf("%d claims are counted, and there are %d", s.claims.open, len(claims))
 	}
 	return nil
 }

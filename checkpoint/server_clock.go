@@ -15,12 +15,12 @@ type serverClock struct {
 func (c *serverClock) now(at time.Time) int64 { return c.time + at.Sub(c.at).Microseconds() }
 
 // ServerTime tells the server's time, in microseconds since 1970, before rows of the WAL.
-func (c *Core) ServerTime(now int64) { c.headStart.clock = serverClock{now, c.now} }
+func (c *Core) ServerTime(now int64) { c.looks.clock = serverClock{now, c.now} }
 
 // late says that the row waited long in the WAL, or that its commit is in the future: the
 // server's clock was set back, so nobody can tell.
 func (c *Core) late(r *outbox.Row) bool {
-	clock := &c.headStart.clock
+	clock := &c.looks.clock
 	if !r.Table.LooksAgain() || clock.at.IsZero() {
 		return false
 	}

@@ -291,7 +291,7 @@ func (w *world) checkEnd() {
 // checkMemory checks I9. What is fed at once, and a page asked for before,
 // may come on top of the bound.
 func (w *world) checkMemory(p *proc) {
-	if n := p.core.headStart.claimsOpen; n > maxClaims || n < 0 {
+	if n := p.core.looks.claims.open; n > maxClaims || n < 0 {
 		w.fail("I9", nil, "%v: %d claims are open", p, n)
 	}
 	rows, _, bytes := p.core.Memory()
@@ -310,7 +310,7 @@ func (p *proc) describe() {
 		return
 	}
 	p.w.note("%v: connected %v streaming %v rows %d in flight %d waiting %d ledger %d keys %v remarks %v broken %v down %v retained %d started %v discards %v writing %v checking %v sweep %v",
-		p, c.connected, c.streaming, c.rows.count, c.rows.inFlight, c.parks.holds, c.ledger.len(), c.parks.keys, c.retries.refused, c.tables.broken, c.down, c.retained, c.txs.started, c.txs.discarded, c.writing != nil, c.checking, c.sweeps.page != nil)
+		p, c.connected, c.streaming, c.rows.count, c.rows.inFlight, c.parks.holds, c.ledger.len(), c.parks.keys, c.retries.refused, c.tables.broken, c.down, c.retained, c.txs.started, c.txs.discarded, c.writing != nil, c.looks.checking, c.sweeps.page != nil)
 	for _, o := range c.parks.list {
 		p.w.note("%v: park %v %s phase %d durable %v version %d/%d awaiting %d waiting %d ready %v next %v nextSweep %v",
 			p, o.Scope, o.Cause, o.phase, o.durable, o.written, o.version, o.awaiting, len(o.waiting), o.ready, o.Next.Sub(p.w.now), o.nextSweep.Sub(p.w.now))

@@ -215,20 +215,20 @@ func TestClaimsAreShared(t *testing.T) {
 		for range n {
 			tables = append(tables, claiming())
 		}
-		s := newHeadStart(tables)
-		if s.perTable != want || len(s.queues) != n+2 || s.claims() != (n > 0) {
-			t.Errorf("%d tables: %d each, %d queues, claims %v", n, s.perTable, len(s.queues), s.claims())
+		s := newLooks(tables)
+		if s.claims.perTable != want || len(s.queues) != n+2 || s.locksRows() != (n > 0) {
+			t.Errorf("%d tables: %d each, %d queues, claims %v", n, s.claims.perTable, len(s.queues), s.locksRows())
 		}
 	}
-	s := newHeadStart([]*outbox.Table{claiming(), claiming()})
+	s := newLooks([]*outbox.Table{claiming(), claiming()})
 	q := s.queues[0]
 	for _, c := range []struct {
 		open, all int
-		claiming  *headStartQueue
+		asking    *lookQueue
 		want      bool
 	}{{0, 0, nil, true}, {1, 3, nil, true}, {2, 2, nil, false}, {1, 4, nil, false}, {0, 0, q, false}} {
-		q.open, s.claimsOpen, s.claiming = c.open, c.all, c.claiming
-		if s.mayClaim(q) != c.want {
+		q.claims, s.claims.open, s.claims.asking = c.open, c.all, c.asking
+		if s.claims.free(q) != c.want {
 			t.Errorf("%+v", c)
 		}
 	}

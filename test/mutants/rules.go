@@ -135,7 +135,7 @@ var rules = []rule{
 	{name: "headStartAgain", scenario: "TestHeadStartBeginsWhenTheRowIsVisible", without: []removal{
 		{"Core.checked", "max(invisibleWait, row.Table.Mapping.HeadStart)", "invisibleWait"},
 	}},
-	{name: "parkTakesQueued", scenario: "TestParkTakesQueuedRows", without: []removal{{"Core.leaveParked", "for c.headStart.overtaken {", "for false {"}}},
+	{name: "parkTakesQueued", scenario: "TestParkTakesQueuedRows", without: []removal{{"Core.leaveParked", "for c.looks.overtaken {", "for false {"}}},
 	{name: "queuedInFlight", scenario: "TestHandBackWaitsForQueuedRows", without: []removal{
 		{"rowTable.ids", "for e := range t.flying() {", "for e := range t.flying() { if e.state == queued { continue }"},
 	}},
@@ -151,14 +151,14 @@ var rules = []rule{
 		unseen: "only time is lost",
 	},
 	{
-		name: "claimOutage", scenario: "TestNothingStaysLockedInAnOutage", without: []removal{{"Core.parkClusters", " || c.headStart.claims()", ""}},
+		name: "claimOutage", scenario: "TestNothingStaysLockedInAnOutage", without: []removal{{"Core.parkClusters", " || c.looks.locksRows()", ""}},
 		unseen: "locks are held through the outage, which no invariant forbids",
 	},
 
 	// After a long wait.
 	{name: "lateAsSeen", scenario: "TestLateRowGoesOutAsItIs", without: []removal{{"Core.late", "clock.at.IsZero()", "true"}}},
 	{name: "lateInTurn", scenario: "TestLateRowGoesOutAsItIs", without: []removal{
-		{"Core.looksFirst", " || e.page == nil && c.rows.queued > 0 && c.headStart.busy(e.row.Table)", ""},
+		{"Core.looksFirst", " || e.page == nil && c.rows.queued > 0 && c.looks.busy(e.row.Table)", ""},
 	}},
 	{name: "heldAsSeen", scenario: "TestHeldRowGoesOutAsItIs", without: []removal{{"Core.looked", "switch a.State {", "a.Now, a.State = nil, outbox.CheckPending; switch a.State {"}}},
 	{

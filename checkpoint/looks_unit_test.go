@@ -10,12 +10,12 @@ import (
 )
 
 // looking is a Core with one table whose rows are looked at before they are published.
-func looking(t *testing.T, m outbox.Mapping) (*Core, *outbox.Table, *headStartQueue) {
+func looking(t *testing.T, m outbox.Mapping) (*Core, *outbox.Table, *lookQueue) {
 	t.Helper()
 	c, table, _ := begun(t, outbox.PublishedStatus)
 	table.Mapping.HeadStart, table.Mapping.Claim, table.Mapping.HeadersTable = m.HeadStart, m.Claim, m.HeadersTable
-	c.headStart, c.gate = newHeadStart(c.cfg.Tables), nil
-	return c, table, c.headStart.queues[0]
+	c.looks, c.headStart, c.gate = newLooks(c.cfg.Tables), newHeadStart(c.cfg.Tables), nil
+	return c, table, c.looks.queues[0]
 }
 
 var claimed = outbox.Mapping{Claim: outbox.ClaimRowLock}
@@ -64,7 +64,7 @@ func TestWhatIsLookedAtNext(t *testing.T) {
 	const limit = 2
 	for name, x := range map[string]struct {
 		rows   int
-		with   func(c *Core, q *headStartQueue)
+		with   func(c *Core, q *lookQueue)
 		looked int
 		next   bool
 	}{
@@ -72,13 +72,13 @@ func TestWhatIsLookedAtNext(t *testing.T) {
 		"as many as may be":       {2, nil, 2, true},
 		"more":                    {3, nil, 2, true},
 		"nothing":                 {0, nil, 0, false},
-		"a trickle":               {1, func(c *Core, q *headStartQueue) { q.next = c.now.Add(1) }, 0, false},
-		"a moment later":          {1, func(c *Core, q *headStartQueue) { q.next = c.now }, 1, true},
-		"as many, in that moment": {2, func(c *Core, q *headStartQueue) { q.next = c.now.Add(1) }, 2, true},
-		"the second is not due":   {2, func(c *Core, q *headStartQueue) { c.rows.entries[q.queue[1]].due = c.now.Add(1) }, 1, true},
-		"the first is not due":    {2, func(c *Core, q *headStartQueue) { c.rows.entries[q.queue[0]].due = c.now.Add(1) }, 0, false},
-		"no head start":           {1, func(_ *Core, q *headStartQueue) { q.table.Mapping.HeadStart = 0 }, 1, false},
-		"the first one's key waits": {2, func(c *Core, q *headStartQueue) {
+		"a trickle":               {1, func(c *Core, q *lookQueue) { q.next = c.now.Add(1) }, 0, false},
+		"a moment later":          {1, func(c *Core, q *lookQueue) { q.next = c.now }, 1, true},
+		"as many, in that moment": {2, func(c *Core, q *lookQueue) { q.next = c.now.Add(1) }, 2, true},
+		"the second is not due":   {2, func(c *Core, q *lookQueue) { c.rows.entries[q.queue[1]].due = c.now.Add(1) }, 1, true},
+		"the first is not due":    {2, func(c *Core, q *lookQueue) { c.rows.entries[q.queue[0]].due = c.now.Add(1) }, 0, false},
+		"no head start":           {1, func(_ *Core, q *lookQueue) { q.table.Mapping.HeadStart = 0 }, 1, false},
+		"the first one's key waits": {2, func(c *Core, q *lookQueue) {
 			q.wait(c.flying(rowOf(q.table, "0"), queued), outbox.KeyScope(c.rows.entries[q.queue[0]].row), c.now.Add(time.Minute))
 		}, 1, true},
 	} {
@@ -112,7 +112,7 @@ func TestWhatAClaimBrings(t *testing.T) {
 	for _, r := range rows {
 		c.publish(c.rows.add(r, noTx))
 	}
-	if got := c.Take().Claim; !slices.Equal(got, rows) || c.headStart.claiming != q {
+	if got := c.Take().Claim; !slices.Equal(got, rows) || c.looks.claims.asking != q {
 		t.Fatalf("%v are claimed", outboxIDs(got))
 	}
 	rows[3].Key = []byte("taken")
@@ -130,16 +130,16 @@ func TestWhatAClaimBrings(t *testing.T) {
 	if got := outboxIDs(c.ready.Unclaim); !slices.Equal(got, []string{"dropped", "behind"}) {
 		t.Errorf("%v are given up", got)
 	}
-	if got := published(c); !slices.Equal(got, []string{"ours"}) || c.rows.entries[rows[0].Handle].claim == nil || c.headStart.claimsOpen != 1 || q.open != 1 {
-		t.Errorf("%v are published, %d claims are open", got, c.headStart.claimsOpen)
+	if got := published(c); !slices.Equal(got, []string{"ours"}) || c.rows.entries[rows[0].Handle].claim == nil || c.looks.claims.open != 1 || q.claims != 1 {
+		t.Errorf("%v are published, %d claims are open", got, c.looks.claims.open)
 	}
-	if c.headStart.claiming != nil || q.asked != nil || len(q.waiting) != 2 {
+	if c.looks.claims.asking != nil || q.asked != nil || len(q.waiting) != 2 {
 		t.Errorf("%+v", q)
 	}
 	c.Outcome(outbox.Outcome{Rows: rows[:1], Class: outbox.Delivered})
 	c.ready.Unclaim = nil
 	c.Marked([]outbox.Marked{{Row: rows[0], Kind: outbox.MarkSent, State: outbox.MarkedSent}})
-	if len(c.ready.Unclaim) != 0 || c.headStart.claimsOpen != 0 || q.open != 0 {
+	if len(c.ready.Unclaim) != 0 || c.looks.claims.open != 0 || q.claims != 0 {
 		t.Errorf("a row that is marked is given up as well: %v", outboxIDs(c.ready.Unclaim))
 	}
 }
@@ -160,7 +160,7 @@ func TestAnAnswerToNoClaim(t *testing.T) {
 	if got := c.Take().Claim; len(got) != 1 {
 		t.Fatalf("%d are claimed", len(got))
 	}
-	if c.Claimed(answers); c.headStart.claiming != q || len(q.asked) != 1 {
+	if c.Claimed(answers); c.looks.claims.asking != q || len(q.asked) != 1 {
 		t.Error("the claim has ended")
 	}
 	if got := outboxIDs(c.ready.Unclaim); !slices.Equal(got, []string{"late", "other"}) {
@@ -174,11 +174,11 @@ func TestARefusedClaim(t *testing.T) {
 	t.Parallel()
 	c, table, q := looking(t, claimed)
 	first, second := c.flying(rowOf(table, "1"), queued), c.flying(rowOf(table, "2"), queued)
-	q.asked, q.queue, c.headStart.claiming, c.headStart.claimed = []uint32{first}, []uint32{second}, q, c.rows.entries[first].row
+	q.asked, q.queue, c.looks.claims.asking, c.looks.claims.first = []uint32{first}, []uint32{second}, q, c.rows.entries[first].row
 	for range 2 {
 		c.ClaimRefused(table, errOurs)
 		p := c.parks.of(outbox.TableScope(table))
-		if p == nil || p.Cause != outbox.CauseWriteBack || c.headStart.claiming != nil || c.headStart.claimed != nil || q.asked != nil || !slices.Equal(q.queue, []uint32{first, second}) {
+		if p == nil || p.Cause != outbox.CauseWriteBack || c.looks.claims.asking != nil || c.looks.claims.first != nil || q.asked != nil || !slices.Equal(q.queue, []uint32{first, second}) {
 			t.Errorf("%+v, %+v", p, q)
 		}
 		c.unpark(p)
@@ -240,7 +240,7 @@ func TestARowThatIsLeft(t *testing.T) {
 		c, table, q := looking(t, outbox.Mapping{HeadStart: time.Second})
 		r := rowOf(table, "1")
 		p := c.keyed(r)
-		p.ready, c.headStart.overtaken = true, false
+		p.ready, c.looks.overtaken = true, false
 		c.ask([]*park{p}, nil)
 		add := func() uint32 {
 			behind := rowOf(table, "2")
@@ -257,7 +257,7 @@ func TestARowThatIsLeft(t *testing.T) {
 		c.leaveRead(h, p)
 		c.leaveParked()
 		left := len(q.queue) + len(q.waiting) + len(q.asked)
-		if voids := p.failedAt > c.sweeps.page.askedAt; c.rows.entries[h].row != nil || voids != ofPage || p.ready == ofPage || (left == 0) != ofPage || c.headStart.overtaken {
+		if voids := p.failedAt > c.sweeps.page.askedAt; c.rows.entries[h].row != nil || voids != ofPage || p.ready == ofPage || (left == 0) != ofPage || c.looks.overtaken {
 			t.Errorf("of a page %v: %d are still queued, the page is void %v", ofPage, left, voids)
 		}
 	}
