@@ -48,7 +48,7 @@
 //	Outcome, refused               Marks (MarkAttempt), Parks, Release
 //	Outcome, withdrawn             Parks, Release
 //	Outcome, stale                 Check, then Looked
-//	Outcome, left                  Publish under another key; Confirm goes on
+//	Outcome, taken out             Publish under another key; Confirm goes on
 //	Cluster                        Parks and Withdraw, once others wait for its rows
 //	Topics                         Sweep of topics that exist now
 //	Marked                         Confirm goes on; Marks once more, Parks

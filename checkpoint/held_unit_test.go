@@ -49,7 +49,7 @@ func TestHeldRowUnderAnotherKey(t *testing.T) {
 		if a := answers(c.Take()); len(a) != 1 || a[0].Row != r || a[0].Now != nil {
 			t.Errorf("%s: the sink hears %v", name, a)
 		}
-		c.Outcome(outbox.Outcome{Rows: []*outbox.Row{r}, Class: outbox.Left})
+		c.Outcome(outbox.Outcome{Rows: []*outbox.Row{r}, Class: outbox.TakenOut})
 		if w := c.Take(); len(w.Commands) != 1 || !slices.Equal(w.Commands[0].Publish, []*outbox.Row{&now}) {
 			t.Errorf("%s: then %+v", name, w.Commands)
 		}
@@ -96,7 +96,7 @@ func TestHeldRowThatHasFailed(t *testing.T) {
 	if a := answers(c.Take()); len(a) != 1 || a[0].Row != r || a[0].Now != nil {
 		t.Errorf("the sink hears %v", a)
 	}
-	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{r}, Class: outbox.Left})
+	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{r}, Class: outbox.TakenOut})
 	if w := c.Take(); len(w.Commands)+len(w.Marks) > 0 || c.rows.count != 0 || c.parks.of(outbox.KeyScope(r)) != nil {
 		t.Errorf("%+v, %d rows in memory, parked: %+v", w, c.rows.count, c.parks.of(outbox.KeyScope(r)))
 	}
@@ -116,7 +116,7 @@ func TestHeldRowIsLookedAtOnTheNextConnection(t *testing.T) {
 	c.Take()
 	c.Disconnect()
 	c.Connect(Connected{Streaming: true})
-	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{r}, Class: outbox.Left})
+	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{r}, Class: outbox.TakenOut})
 	if p := c.parks.of(outbox.KeyScope(r)); p == nil || c.rows.count > 0 {
 		t.Errorf("parked %v, %d rows in memory", p != nil, c.rows.count)
 	}
@@ -155,7 +155,7 @@ func TestLooksAtHeldRowsStayInTheMemory(t *testing.T) {
 		t.Fatalf("looks at %v", outboxIDs(w.Check))
 	}
 	c.Checked([]outbox.Checked{{Row: &now, State: outbox.CheckSettled}})
-	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{&now}, Class: outbox.Left})
+	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{&now}, Class: outbox.TakenOut})
 	if w := c.Take(); c.rows.grown != 0 || !slices.Equal(w.Check, []*outbox.Row{second}) {
 		t.Fatalf("%d bytes, looks at %v", c.rows.grown, outboxIDs(w.Check))
 	}

@@ -24,9 +24,9 @@ func (c *Core) Outcome(o outbox.Outcome) {
 		c.release(o)
 	case outbox.Withdrawn:
 		c.withdrawn(o)
-	case outbox.Left:
+	case outbox.TakenOut:
 		for _, r := range o.Rows {
-			c.leftSink(r.Handle)
+			c.takenOut(r.Handle)
 		}
 	case outbox.Stale:
 		c.stale(o.Rows)
@@ -75,9 +75,9 @@ func (c *Core) withdrawn(o outbox.Outcome) {
 	}
 }
 
-// leftSink does what the look said for which the sink took the row out. A look of an earlier connection says
-// nothing any more.
-func (c *Core) leftSink(h uint32) {
+// takenOut does what the look said for which the sink took the row out. What a look of an earlier connection said
+// counts no more.
+func (c *Core) takenOut(h uint32) {
 	e := &c.rows.entries[h]
 	if e.found == 0 || e.found == outbox.CheckPending && (c.draining || !c.connected) {
 		c.giveBack(h)

@@ -313,7 +313,7 @@ func (s *sink) looked(a outbox.Checked) {
 			return
 		}
 		l.queue = slices.Delete(l.queue, i, i+1)
-		if it.class = outbox.Left; s.w.chance(50) {
+		if it.class = outbox.TakenOut; s.w.chance(50) {
 			l.order = slices.DeleteFunc(l.order, func(o *item) bool { return o == it })
 			s.outcome(it)
 		}

@@ -66,16 +66,16 @@ func (m *machine) looked(answers []outbox.Checked) {
 			topics = append(topics, t)
 		}
 	}
-	var left []*outbox.Row
+	var out []*outbox.Row
 	for _, t := range topics {
-		left = append(left, t.waiting.replace(now, m.tenths())...)
+		out = append(out, t.waiting.replace(now, m.tenths())...)
 		for _, q := range t.queues {
-			left = append(left, q.rows.replace(now, m.tenths())...)
+			out = append(out, q.rows.replace(now, m.tenths())...)
 			m.touch(q)
 		}
 	}
-	if len(left) > 0 {
-		m.out.outcomes = append(m.out.outcomes, outbox.Outcome{Rows: left, Class: outbox.Left})
+	if len(out) > 0 {
+		m.out.outcomes = append(m.out.outcomes, outbox.Outcome{Rows: out, Class: outbox.TakenOut})
 	}
 }
 

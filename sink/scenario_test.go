@@ -1123,7 +1123,7 @@ func TestRowsThatWaitAreLookedAt(t *testing.T) {
 		t.Fatalf("then %+v", w.outcomes)
 	}
 	w = look(c, nil)
-	if s.outcome(w, outbox.Left, nil); len(w.send) > 0 || !slices.Equal(w.outcomes[0].Rows, []*outbox.Row{c}) {
+	if s.outcome(w, outbox.TakenOut, nil); len(w.send) > 0 || !slices.Equal(w.outcomes[0].Rows, []*outbox.Row{c}) {
 		t.Fatalf("then %+v", w)
 	}
 	s.m.command(outbox.Command{Withdraw: new(outbox.StreamScope())})

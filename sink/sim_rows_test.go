@@ -270,7 +270,7 @@ func (w *sim) withdrawn() {
 
 // ---- what became of rows
 
-var simClasses = map[outbox.Class]string{outbox.Delivered: "delivered", outbox.Refused: "refused", outbox.Withdrawn: "withdrawn", outbox.Left: "taken out"}
+var simClasses = map[outbox.Class]string{outbox.Delivered: "delivered", outbox.Refused: "refused", outbox.Withdrawn: "withdrawn", outbox.TakenOut: "taken out"}
 
 // stale answers what the rows are: most as before or with other content, some not to be sent any more.
 func (w *sim) stale(rows []*outbox.Row) {
@@ -335,7 +335,7 @@ func (w *sim) outcome(o *outbox.Outcome) {
 				r.doubt = true
 			}
 			w.gaveBack(r, o)
-		case outbox.Left:
+		case outbox.TakenOut:
 			w.notThere(r)
 			if r.failed = true; !w.asks[p] {
 				w.fail("row %s is taken out, and nobody wanted that", r.row.ID)

@@ -17,8 +17,8 @@ const (
 	// Withdrawn: handed back unsent. It is not in the topic, and no outstanding request can
 	// put it there. Scope says why: it is blocked, or was asked to be withdrawn.
 	Withdrawn
-	// Left: taken out unsent, as a Looked said. Another outcome of its key may come later.
-	Left
+	// TakenOut: it has left the sink unsent, as a Looked said. Another outcome of its key may come later.
+	TakenOut
 	// Stale is a question, not an outcome: these rows have waited in the sink for long, and stay where they are until
 	// a Looked says what they are now.
 	Stale

@@ -49,7 +49,7 @@ func (o observer) Transacted(aborted string, _ int, took time.Duration) {
 }
 
 func (d *driver) outcome(o outbox.Outcome) {
-	if o.Class == outbox.Left || o.Class == outbox.Stale { // neither sent nor refused
+	if o.Class == outbox.TakenOut || o.Class == outbox.Stale { // neither sent nor refused
 		d.core.Outcome(o)
 		return
 	}
