@@ -28,9 +28,9 @@ type Connected struct {
 	Uncovered []Uncovered
 	// Snapshot taken after this connection's start.
 	Snapshot outbox.Snapshot
-	// Left are published rows that are not marked yet, read with the journals of an
-	// exactly-once stream. They are told once: see Core.Left.
-	Left []*outbox.Row
+	// Unmarked are published rows that are not marked yet, read with the journals of an
+	// exactly-once stream. They are told once: see Core.Unmarked.
+	Unmarked []*outbox.Row
 	// Paused is what an operator has paused: see Core.Pause.
 	Paused []outbox.Park
 	// Unrecovered are clusters of such a stream whose journals could not be read, so what
@@ -61,7 +61,7 @@ func (c *Core) Connect(conn Connected) {
 	c.txs.begin(&conn.Snapshot)
 	c.rows.carry()
 	c.readParks(conn.Parks)
-	c.Left(conn.Left)
+	c.Unmarked(conn.Unmarked)
 	for _, name := range conn.Unrecovered {
 		c.down[name] = true
 		c.park(outbox.ClusterScope(name), outbox.CauseCluster, unrecovered, time.Time{})
@@ -131,7 +131,7 @@ func (c *Core) readParks(parks []outbox.Park) {
 		c.parks.wake(p)
 		p.asked = p.asked || held[p.Scope]
 		// While a change is outstanding what was read may be old.
-		p.durable = p.left || held[p.Scope] && c.writing == nil
+		p.durable = p.inTally || held[p.Scope] && c.writing == nil
 		if !p.durable {
 			p.written = 0
 		}

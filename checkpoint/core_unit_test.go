@@ -164,17 +164,17 @@ func TestWhatAStopStillEnds(t *testing.T) {
 	}
 }
 
-// A connection brings keys that wait for the operator, and rows that are left to be marked.
+// A connection brings keys that wait for the operator, and published rows that are still to be marked.
 func TestWhatAConnectionBrings(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
-	failed, left := rowOf(table, "1"), rowOf(table, "2")
+	failed, unmarked := rowOf(table, "1"), rowOf(table, "2")
 	c.Disconnect()
-	c.Connect(Connected{Streaming: true, Failed: []*outbox.Row{failed}, Left: []*outbox.Row{left}})
+	c.Connect(Connected{Streaming: true, Failed: []*outbox.Row{failed}, Unmarked: []*outbox.Row{unmarked}})
 	if p := c.parks.ofKey(failed); p == nil || p.Cause != outbox.CauseBlocked || p.RowID != "1" {
 		t.Errorf("%+v", p)
 	}
-	if p := c.parks.of(outbox.RowScope(left)); p == nil || !p.Unmarked() {
+	if p := c.parks.of(outbox.RowScope(unmarked)); p == nil || !p.Unmarked() {
 		t.Errorf("%+v", p)
 	}
 	c.looks.checking = true
@@ -541,7 +541,7 @@ func TestAnIDIsGivenOutAgain(t *testing.T) {
 		before, after := rowOf(table, "1"), rowOf(table, "1")
 		before.Key, before.CreatedAt, after.CreatedAt = nil, 76, 77
 		c.flying(before, acked)
-		c.Left([]*outbox.Row{after})
+		c.Unmarked([]*outbox.Row{after})
 		p := c.parks.of(outbox.RowScope(after))
 		next := now.Add(-time.Second)
 		p.Next = next

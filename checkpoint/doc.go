@@ -62,7 +62,7 @@
 //	FailedRefused                  Parks: the table's
 //	ParksWritten                   Confirm goes on; what a hand-back kept: Check, Publish
 //	Pause, Retained                Parks and Withdraw
-//	Left                           Marks of what was published before
+//	Unmarked                       Marks of what was published before
 //	Pace                           less Publish
 //	Drain                          Withdraw; Drained once nothing is in flight
 //

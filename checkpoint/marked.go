@@ -88,7 +88,7 @@ func (c *Core) marked(a outbox.Marked) {
 
 func (c *Core) remarkLater(a outbox.Marked, at time.Time) {
 	e := &c.rows.entries[a.Row.Handle]
-	m := outbox.Mark{Row: a.Row, Kind: a.Kind, Reason: e.reason, Uncharged: e.uncharged, Spends: e.spends, Left: e.once}
+	m := outbox.Mark{Row: a.Row, Kind: a.Kind, Reason: e.reason, Uncharged: e.uncharged, Spends: e.spends, InTally: e.once}
 	c.retries.list = append(c.retries.list, remark{mark: m, at: at})
 }
 

@@ -16,20 +16,20 @@ import (
 // them when the journal was read. What the WAL brings before may be published already.
 const unrecovered = "its journal was not read yet: which rows were published there is not known"
 
-// Left takes rows that were published and could not be marked, since somebody had them
-// locked or they were not visible yet. Like rows whose mark is refused, they are parked,
-// marked again and again, and never published.
-func (c *Core) Left(rows []*outbox.Row) {
+// Unmarked takes rows that were published and could not be marked, since somebody had them
+// locked or they were not visible yet. The tally has them. Like rows whose mark is refused, they are
+// parked, marked again and again, and never published.
+func (c *Core) Unmarked(rows []*outbox.Row) {
 	for _, r := range rows {
 		p := c.parks.of(outbox.RowScope(r))
 		switch {
 		case p == nil || !p.Unmarked():
 			p = c.park(outbox.RowScope(r), outbox.CauseWriteBack, "it was published, and could not be marked yet", time.Time{})
 			c.rememberCreated(p, r.CreatedAt)
-		case p.created != r.CreatedAt && !slices.Contains(p.alsoLeft, r.CreatedAt):
-			p.alsoLeft = append(p.alsoLeft, r.CreatedAt)
+		case p.created != r.CreatedAt && !slices.Contains(p.othersInTally, r.CreatedAt):
+			p.othersInTally = append(p.othersInTally, r.CreatedAt)
 		}
-		p.leave()
+		p.tallied()
 	}
 }
 

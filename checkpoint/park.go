@@ -93,7 +93,7 @@ func (p *park) ofAnother(r *outbox.Row) bool {
 		return false
 	case p.Unmarked():
 		is := func(created int64) bool { return same(created, r.CreatedAt) }
-		return !is(p.created) && !slices.ContainsFunc(p.alsoLeft, is)
+		return !is(p.created) && !slices.ContainsFunc(p.othersInTally, is)
 	}
 	return r.Key != nil
 }

@@ -154,10 +154,10 @@ func (p *park) inconsistency() error {
 		(p.knownTopics != nil) != (kind == outbox.ScopeTopics),
 		p.failedRow != "" && kind < outbox.ScopeKey,
 		p.blocker != stillFailed && !blocked,
-		(p.mark != nil || p.left || len(p.alsoLeft) > 0) && !p.Unmarked(),
-		len(p.alsoLeft) > 0 && !p.left,
+		(p.mark != nil || p.inTally || len(p.othersInTally) > 0) && !p.Unmarked(),
+		len(p.othersInTally) > 0 && !p.inTally,
 		(p.hurried || p.spending || p.refusedAt > 0) && kind != outbox.ScopeTable,
-		p.written > 0 && !p.asked && !p.left,
+		p.written > 0 && !p.asked && !p.inTally,
 		p.releasesInFlight && kind != outbox.ScopeStream:
 		return fmt.Errorf("the park of %v knows what it cannot: %+v", p.Scope, p)
 	}

@@ -436,7 +436,7 @@ func (p *proc) recoverAll(c *conn) (over bool) {
 // recoveries are what the first Connect tells: the rows left, once, and the clusters
 // whose journals were not read.
 func (p *proc) recoveries(in *Connected) {
-	in.Left, p.conn.left = p.conn.left, nil
+	in.Unmarked, p.conn.left = p.conn.left, nil
 	if p.w.plan.stateless {
 		p.publishedBefore(in)
 		return
@@ -452,7 +452,7 @@ func (p *proc) recoveries(in *Connected) {
 // recoverLate is the recovery of a cluster that answers at last.
 func (p *proc) recoverLate(cl string) {
 	p.recover(cl)
-	p.input(func() { p.core.Left(p.w.leftRows(cl)) })
+	p.input(func() { p.core.Unmarked(p.w.leftRows(cl)) })
 }
 
 // elsewhere says that a statement would be run on a server on which the process does
@@ -525,7 +525,7 @@ func (p *proc) markUnit(u *outbox.Unit, lost bool) {
 func (p *proc) answeredMark(a outbox.Marked) {
 	i := slices.IndexFunc(p.marks, func(m outbox.Mark) bool { return m.Row == a.Row && m.Kind == a.Kind })
 	if a.State == 0 { // locked: the status updater tries it again
-		p.marks[i].Unit, p.marks[i].Left = nil, true
+		p.marks[i].Unit, p.marks[i].InTally = nil, true
 		return
 	}
 	p.marks = append(p.marks[:i:i], p.marks[i+1:]...)
@@ -574,8 +574,8 @@ func (p *proc) markLeft(m outbox.Mark, lost bool) {
 	}
 	r := w.row(m.Row)
 	a := outbox.Marked{Row: m.Row, Kind: m.Kind, State: outbox.MarkedSettled}
-	if !m.Left {
-		w.fail("contract", r, "%v: a mark of %v with no unit that is not said to be left", p, r)
+	if !m.InTally {
+		w.fail("contract", r, "%v: a mark of %v with no unit that is not said to be in the tally", p, r)
 	}
 	if w.tallyOf(r.cluster).left[r] || w.offOnce.leftOnce {
 		w.atomically(func() { a = w.markOrLeave(r.cluster, m, r) })

@@ -491,15 +491,15 @@ func TestWhatIsPaused(t *testing.T) {
 	}
 }
 
-// Rows that had the same id one after the other can all be left: the id is parked until each of
+// Rows that had the same id one after the other can all be unmarked: the id is parked until each of
 // them is settled, in whatever order they come.
-func TestRowsOfOneIDAreLeft(t *testing.T) {
+func TestUnmarkedRowsOfOneID(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
 	first, second := rowOf(table, "1"), rowOf(table, "1")
 	first.CreatedAt, second.CreatedAt = 77, 88
 	for range 2 {
-		c.Left([]*outbox.Row{second, first})
+		c.Unmarked([]*outbox.Row{second, first})
 	}
 	third := rowOf(table, "1")
 	third.CreatedAt = 99
@@ -519,13 +519,13 @@ func TestRowsOfOneIDAreLeft(t *testing.T) {
 	}
 }
 
-// When left rows share an id, one whose mark is refused says why they wait, and does not delay the next one.
-func TestARefusedMarkOfARowWhoseIDIsLeft(t *testing.T) {
+// When unmarked rows share an id, one whose mark is refused says why they wait, and does not delay the next one.
+func TestARefusedMarkOfARowWhoseIDIsAnothersToo(t *testing.T) {
 	t.Parallel()
 	c, table, now := begun(t, outbox.PublishedStatus)
 	first, second := rowOf(table, "1"), rowOf(table, "1")
 	first.CreatedAt, second.CreatedAt = 77, 88
-	c.Left([]*outbox.Row{first, second})
+	c.Unmarked([]*outbox.Row{first, second})
 	asked := c.Take().Marks
 	p := c.park(outbox.RowScope(first), outbox.CauseWriteBack, "a constraint", now.Add(time.Minute))
 	if p.Reason != "a constraint" || !p.Next.Equal(now.Add(time.Minute)) {
@@ -537,7 +537,7 @@ func TestARefusedMarkOfARowWhoseIDIsLeft(t *testing.T) {
 	}
 }
 
-// Published rows that are left to be marked are parked by themselves, once, and the clusters whose
+// Published rows that are still to be marked are parked by themselves, once, and the clusters whose
 // journals are not read cannot be used.
 func TestWhatIsLeftOfAnEarlierProcess(t *testing.T) {
 	t.Parallel()
@@ -546,13 +546,13 @@ func TestWhatIsLeftOfAnEarlierProcess(t *testing.T) {
 	left.CreatedAt, refused.Key = 77, nil
 	p := c.keyed(refused)
 	for range 2 {
-		c.Left([]*outbox.Row{left, refused})
+		c.Unmarked([]*outbox.Row{left, refused})
 	}
 	q := c.parks.of(outbox.RowScope(left))
-	if q == nil || !q.Unmarked() || q.created != 77 || q.RowID != "77" || q.version != 1 || !q.durable || q.dirty() || !q.left {
+	if q == nil || !q.Unmarked() || q.created != 77 || q.RowID != "77" || q.version != 1 || !q.durable || q.dirty() || !q.inTally {
 		t.Errorf("%+v", q)
 	}
-	if !p.Unmarked() || p.version != 2 || !p.left || p.created != 0 || p.RowID != "" {
+	if !p.Unmarked() || p.version != 2 || !p.inTally || p.created != 0 || p.RowID != "" {
 		t.Errorf("%+v", p)
 	}
 	c.Disconnect()

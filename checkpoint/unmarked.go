@@ -17,12 +17,12 @@ import (
 type unmarkedRow struct {
 	// mark is the outstanding one, or nil: there is one at a time.
 	mark *outbox.Row
-	// left: the row is one of Core.Left's. The database remembers it by itself, so the park
-	// counts as durable and is not written.
-	left bool
-	// alsoLeft are the creation times of other left rows with the same id, each marked in its
-	// turn. Empty unless left is set.
-	alsoLeft []int64
+	// inTally: the tally of an exactly-once stream has the row, so the park counts as durable and
+	// is not written.
+	inTally bool
+	// othersInTally are the creation times of other rows with the same id that the tally has, each
+	// marked in its turn. Empty unless inTally is set.
+	othersInTally []int64
 }
 
 // unmarkable parks a published row whose mark is refused.
@@ -33,7 +33,7 @@ func (c *Core) unmarkable(h uint32, err error) {
 	p.tries, p.failedRow, p.mark = 1, "", nil
 	c.rememberCreated(p, r.CreatedAt)
 	if e.once {
-		p.leave()
+		p.tallied()
 	}
 	c.settleUnder(e.tx, p)
 	c.drop(h)
@@ -48,7 +48,7 @@ func (c *Core) markUnmarked() {
 	for _, p := range c.parks.awake {
 		if p.Unmarked() && p.phase == sweeping && p.mark == nil && !p.Next.After(c.now) {
 			p.mark = &outbox.Row{Table: c.tables.byName[p.Scope.Table], ID: p.Scope.ID, CreatedAt: p.created}
-			c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: p.mark, Kind: outbox.MarkSent, Refused: true, Left: p.left})
+			c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: p.mark, Kind: outbox.MarkSent, Refused: true, InTally: p.inTally})
 		}
 	}
 }
@@ -65,9 +65,9 @@ func (c *Core) markedAgain(a outbox.Marked) {
 		c.parks.tryAt(p, c.backoff(p.tries)) // not written: a start may try sooner
 		return
 	}
-	if len(p.alsoLeft) > 0 {
-		c.rememberCreated(p, p.alsoLeft[0])
-		p.alsoLeft = p.alsoLeft[1:]
+	if len(p.othersInTally) > 0 {
+		c.rememberCreated(p, p.othersInTally[0])
+		p.othersInTally = p.othersInTally[1:]
 		c.parks.tryAt(p, time.Time{})
 		return
 	}
@@ -101,5 +101,5 @@ func (p *park) recall() {
 	}
 }
 
-// leave says that the database remembers the row by itself: the park need not be written.
-func (p *park) leave() { p.left, p.durable, p.written = true, true, p.version }
+// tallied says that the tally has the row: the park need not be written.
+func (p *park) tallied() { p.inTally, p.durable, p.written = true, true, p.version }

@@ -46,7 +46,7 @@ func wayOf(m *outbox.Mark) way {
 	switch {
 	case m.Unit != nil:
 		return ofUnit
-	case m.Left:
+	case m.InTally:
 		return ofLeft
 	}
 	return ordinary
@@ -264,7 +264,7 @@ func (r *round) unmarked(ctx context.Context, w *written) ([]tablesql.Step, erro
 // asLeft turns marks of units into marks of left rows, and says where they queue.
 func (p *process) asLeft(items []*item) queueKey {
 	for _, it := range items {
-		it.mark.Unit, it.mark.Left = nil, true
+		it.mark.Unit, it.mark.InTally = nil, true
 	}
 	return queueKey{table: p.key.table, kind: p.key.kind, way: ofLeft, free: true}
 }

@@ -108,7 +108,7 @@ func placed(number uint64, rows ...*outbox.Row) exactlyonce.Placed {
 func leftMarks(rows ...*outbox.Row) []outbox.Mark {
 	out := marks(outbox.MarkSent, "", rows...)
 	for i := range out {
-		out[i].Left = true
+		out[i].InTally = true
 	}
 	return out
 }

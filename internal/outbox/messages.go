@@ -99,7 +99,7 @@ type Mark struct {
 	Row    *Row
 	Reason string // of MarkAttempt: the error's text
 	// Unit of MarkSent, where delivery is exactly once: the unit's rows are marked in
-	// the transaction that notes it, and those that cannot be are left there.
+	// the transaction that notes it in the tally, and those that cannot be are put into the tally.
 	Unit *Unit
 	Kind MarkKind
 	// Uncharged, of MarkAttempt: nothing is to be written. The answer is
@@ -111,9 +111,9 @@ type Mark struct {
 	// Refused says that the row was refused before, alone: it is tried apart from
 	// rows that were not.
 	Refused bool
-	// Left: the row was left when its unit was noted. The transaction that marks it removes it
-	// from the rows that are left; a row that is none of them is not marked.
-	Left bool
+	// InTally: the row could not be marked when its unit was noted, so the tally has it. The transaction
+	// that marks it removes it there; a row that is not there is not marked.
+	InTally bool
 }
 
 // MarkState is what the database says after a mark.

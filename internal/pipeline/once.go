@@ -207,7 +207,7 @@ func (o *once) recovered(cluster string, done recovery, more bool) {
 		close(o.ready)
 	}
 	if o.connected {
-		o.core.Left(done.left)
+		o.core.Unmarked(done.left)
 		return
 	}
 	o.left = append(o.left, done.left...)
@@ -223,7 +223,7 @@ func (o *once) tell(connected *checkpoint.Connected, settled settledOn) {
 		return
 	}
 	o.connected = true
-	connected.Left, o.left = o.left, nil
+	connected.Unmarked, o.left = o.left, nil
 	connected.Unrecovered = slices.Sorted(maps.Keys(o.unrecovered))
 }
 
