@@ -15,8 +15,8 @@ import (
 type Batch struct {
 	// Ignored counts what is of no concern to the stream.
 	Ignored Ignored
-	// Left counts inserts of rows that the mapping leaves to others, by their tables.
-	Left []Left
+	// NotOurs counts inserts of rows that the mapping leaves to others, by their tables.
+	NotOurs []NotOurs
 
 	events []event
 	rows   []*outbox.Row
@@ -33,19 +33,19 @@ type Ignored struct {
 	Messages  int // of pg_logical_emit_message
 }
 
-// Left is a count of rows of a table.
-type Left struct {
+// NotOurs is a count of rows of a table.
+type NotOurs struct {
 	Table *outbox.Table
 	Rows  int
 }
 
-// left counts a row.
-func (b *Batch) left(t *outbox.Table) {
-	i := slices.IndexFunc(b.Left, func(l Left) bool { return l.Table == t })
+// notOurs counts a row.
+func (b *Batch) notOurs(t *outbox.Table) {
+	i := slices.IndexFunc(b.NotOurs, func(n NotOurs) bool { return n.Table == t })
 	if i < 0 {
-		i, b.Left = len(b.Left), append(b.Left, Left{Table: t})
+		i, b.NotOurs = len(b.NotOurs), append(b.NotOurs, NotOurs{Table: t})
 	}
-	b.Left[i].Rows++
+	b.NotOurs[i].Rows++
 }
 
 // Kind is what an Event says.
@@ -140,7 +140,7 @@ func (b *Batch) Reset() {
 	clear(b.rows) // or they would stay alive
 	b.events, b.rows, b.notes = b.events[:0], b.rows[:0], b.notes[:0]
 	b.bytes = 0
-	b.Ignored, b.Left = Ignored{}, b.Left[:0]
+	b.Ignored, b.NotOurs = Ignored{}, b.NotOurs[:0]
 }
 
 // row lengthens the run of rows that the batch ends with, or begins one.

@@ -316,7 +316,7 @@ func (d *Decoder) insert(c *cursor, b *Batch) *Error {
 		// The row is not at fault, so it must not fail.
 		return &Error{What: "has a value in binary form: " + r.plan.Binary().Error(), NeedsText: true}
 	case !r.plan.Ours(d.values, d.arena):
-		b.left(r.state.table)
+		b.notOurs(r.state.table)
 	default:
 		row := r.plan.Row(d.values, d.arena)
 		row.XID, row.Commit, row.CommitTime = d.tx.XID, d.tx.Commit, d.tx.Time

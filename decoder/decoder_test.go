@@ -189,10 +189,10 @@ func TestRowsThatAreLeftToOthersAreCountedByTable(t *testing.T) {
 		relationMsg(1, "public", "one", columns()...), relationMsg(2, "public", "two", columns()...),
 		insertMsg(1, values("b")...), insertMsg(2, values("c")...), insertMsg(1, ours...), insertMsg(1, values("d")...),
 	)
-	if want := []Left{{one, 2}, {two, 1}}; !reflect.DeepEqual(b.Left, want) || b.Rows() != 1 {
-		t.Errorf("%+v, %d rows", b.Left, b.Rows())
+	if want := []NotOurs{{one, 2}, {two, 1}}; !reflect.DeepEqual(b.NotOurs, want) || b.Rows() != 1 {
+		t.Errorf("%+v, %d rows", b.NotOurs, b.Rows())
 	}
-	if b.Reset(); len(b.Left) > 0 {
+	if b.Reset(); len(b.NotOurs) > 0 {
 		t.Error("Reset leaves counts")
 	}
 }

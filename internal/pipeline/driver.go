@@ -207,9 +207,9 @@ func (d *driver) feed(b *batch) {
 		}
 		d.traces.Decoded(b.Rows(), b.began, time.Now())
 	}
-	for _, l := range b.Left {
-		d.metrics.Left(l.Table, l.Rows)
-		d.tracker.left(l.Rows)
+	for _, n := range b.NotOurs {
+		d.metrics.Left(n.Table, n.Rows)
+		d.tracker.left(n.Rows)
 	}
 	d.core.ServerTime(b.clock.now(time.Now()))
 	for e := range b.All() {

@@ -78,12 +78,12 @@ func (s *sweep) byIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart) 
 		}
 		costly = s.slow
 	}
-	if s.left() > 0 {
+	if s.remaining() > 0 {
 		if err := s.onIDOrder(ctx, p, part, a); err != nil {
 			return false, err
 		}
 	}
-	if s.left() > 0 {
+	if s.remaining() > 0 {
 		// Its end was reached. Only the plain selection tells what comes behind
 		// it, and what is new in between.
 		s.page.Rows, s.bytes, s.page.More = s.page.Rows[:rows], bytes, more
@@ -100,7 +100,7 @@ func (s *sweep) byIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart) 
 // before reads the rows with a lesser value.
 func (s *sweep) before(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder) error {
 	r := s.reader(p, part)
-	q := p.relation.Page(r.selected(), s.left())
+	q := p.relation.Page(r.selected(), s.remaining())
 	s.wanted(q, part)
 	q.Tied("<", a.value)
 	step, _ := q.Step(s.taking(r))
@@ -121,10 +121,10 @@ func (s *sweep) onIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart, 
 	for _, id := range part.ExcludeIDs {
 		flying[id] = true
 	}
-	for at := 0; s.left() > 0 && at < len(a.ids); {
+	for at := 0; s.remaining() > 0 && at < len(a.ids); {
 		from := at
 		var window []string
-		for ; at < len(a.ids) && len(window) < s.left(); at++ {
+		for ; at < len(a.ids) && len(window) < s.remaining(); at++ {
 			if !flying[a.ids[at]] {
 				window = append(window, a.ids[at])
 			}

@@ -195,7 +195,7 @@ func (s *sweep) wanted(q *tablesql.PageQuery, part *outbox.SweepPart) {
 // part reads one table's rows: by its ID order where it has one, and otherwise by
 // the plain selection, which may show that it needs one.
 func (s *sweep) part(ctx context.Context, p *plan, part *outbox.SweepPart) error {
-	if s.left() <= 0 {
+	if s.remaining() <= 0 {
 		s.page.More = true
 		return nil
 	}
@@ -208,7 +208,7 @@ func (s *sweep) part(ctx context.Context, p *plan, part *outbox.SweepPart) error
 		}
 	}
 	r := s.reader(p, part)
-	q := p.relation.Page(r.selected(), s.left())
+	q := p.relation.Page(r.selected(), s.remaining())
 	s.wanted(q, part)
 	if tie := p.relation.TieColumn(); tie != nil {
 		q.Add(tie)
@@ -220,7 +220,7 @@ func (s *sweep) part(ctx context.Context, p *plan, part *outbox.SweepPart) error
 	if _, err := s.fetch(ctx, step); err != nil {
 		return err
 	}
-	if s.left() > 0 {
+	if s.remaining() > 0 {
 		return nil
 	}
 	s.page.More = true
@@ -248,8 +248,8 @@ func (s *sweep) reader(p *plan, part *outbox.SweepPart) *reader {
 // cheaper than sorting them for each page.
 const idOrderPays = 100
 
-// left is how many rows the page has room for.
-func (s *sweep) left() int {
+// remaining is how many more rows the page has room for.
+func (s *sweep) remaining() int {
 	if s.bytes >= s.maxBytes() {
 		return 0
 	}
@@ -266,7 +266,7 @@ func (s *sweep) fetch(ctx context.Context, query tablesql.Step) (complete bool, 
 		got := 0
 		steps = append(steps, tablesql.Step{SQL: "FETCH " + strconv.Itoa(want) + " FROM " + cursor, Each: func(row [][]byte) error {
 			got++
-			if s.left() <= 0 {
+			if s.remaining() <= 0 {
 				return nil // too many were fetched
 			}
 			return query.Each(row)
@@ -279,12 +279,12 @@ func (s *sweep) fetch(ctx context.Context, query tablesql.Step) (complete bool, 
 			s.slow = time.Since(began) > s.slowFetch+s.trip
 		}
 		taken += got
-		if got < want || s.left() <= 0 {
-			return got < want && s.left() > 0, nil
+		if got < want || s.remaining() <= 0 {
+			return got < want && s.remaining() > 0, nil
 		}
 		// As many as will fit, by the size of those that came.
 		average := max(1, (s.bytes-bytes)/taken)
-		want = max(1, min(s.left(), mostFetch, (s.maxBytes()-s.bytes)/average+1))
+		want = max(1, min(s.remaining(), mostFetch, (s.maxBytes()-s.bytes)/average+1))
 		steps = nil
 	}
 }
