@@ -119,38 +119,35 @@ func (b *batch) judge(r reply, current producer) action {
 		b.maybe = b.maybe || !r.unsent
 		return actionRetry
 	}
-	switch r.code {
-	case sarama.ErrNoError, sarama.ErrDuplicateSequenceNumber:
+	switch codes[r.code].means {
+	case appended:
 		return actionAck
-	case sarama.ErrRequestTimedOut, sarama.ErrNotEnoughReplicasAfterAppend, sarama.ErrUnknown, sarama.ErrNetworkException:
+	case inDoubt:
 		b.maybe = true
 		return actionRetry
-	case sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge, sarama.ErrInvalidTimestamp, sarama.ErrInvalidRecord:
+	case badRecord:
 		return b.rejected()
-	case sarama.ErrInvalidMessage:
+	case damaged:
 		b.corrupt++
 		if b.corrupt < corruptTries {
 			return actionRetry
 		}
 		return b.rejected()
-	case sarama.ErrOutOfOrderSequenceNumber, sarama.ErrUnknownProducerID, sarama.ErrInvalidProducerIDMapping, sarama.ErrProducerFenced:
+	case otherState:
 		return actionResolve
-	case sarama.ErrInvalidProducerEpoch:
+	case otherEpoch:
 		if !b.maybe && b.as != current {
 			return actionRebind // our own fence refused it
 		}
 		return actionResolve // the next InitProducerId tells whether we were superseded
-	case sarama.ErrTopicAuthorizationFailed, sarama.ErrInvalidTopic, sarama.ErrUnsupportedForMessageFormat, sarama.ErrPolicyViolation:
+	case badTopic:
 		return actionTopic
-	case sarama.ErrClusterAuthorizationFailed, sarama.ErrTransactionalIDAuthorizationFailed, sarama.ErrSASLAuthenticationFailed,
-		sarama.ErrUnsupportedCompressionType, sarama.ErrUnsupportedVersion, sarama.ErrInvalidRequiredAcks, sarama.ErrInvalidRequest:
+	case badSetup:
 		return actionSlow
 	}
-	// Unknown topic, no leader, not leader, too few replicas, storage error, a
-	// fencing transaction of ours open (brokers that refuse plain batches then),
-	// and whatever brokers will invent: it is passing, and no row is charged. With
-	// an offset, the batch was appended first. The codes above come before
-	// anything is appended, whatever offset comes with them.
+	// A passing error, such as a fencing transaction of ours that is open (brokers that refuse plain batches
+	// then). With an offset, the batch was appended first. The codes above come before anything is appended,
+	// whatever offset comes with them.
 	b.maybe = b.maybe || r.offset >= 0
 	return actionRetry
 }

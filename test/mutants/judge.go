@@ -33,7 +33,7 @@ var judges = map[string]*judge{
 	"checkpoint": {skip: "^Test(Simulation|SimulationOnce|RulesMatter|OnceRulesMatter)$", schedules: coreSeeds},
 	"sink": {skip: "^TestSimulation$", schedules: sinkSeeds, files: []string{
 		"machine.go", "machine_commands.go", "machine_send.go", "machine_reply.go", "machine_topics.go", "machine_fence.go", "machine_time.go",
-		"machine_transactions.go", "batch.go", "class.go", "partition_queue.go", "queue.go", "topic.go", "partition.go",
+		"machine_transactions.go", "batch.go", "codes.go", "partition_queue.go", "queue.go", "topic.go", "partition.go",
 	}},
 	"replication":        {files: []string{"judge.go", "plan.go", "message.go", "frames.go", "gather.go", "names.go"}},
 	"statusupdater":      {},
