@@ -45,15 +45,15 @@ var codes = map[sarama.KError]struct {
 	sarama.ErrUnknownTopicOrPartition: {passing, "topic"}, // until TopicGrace is over
 
 	sarama.ErrMessageSizeTooLarge:    {badRecord, "record"},
-	sarama.ErrMessageSetSizeTooLarge: {badRecord, ""},
+	sarama.ErrMessageSetSizeTooLarge: {badRecord, "record"},
 	sarama.ErrInvalidTimestamp:       {badRecord, "record"},
 	sarama.ErrInvalidRecord:          {badRecord, "record"},
 	sarama.ErrInvalidMessage:         {damaged, "record"},
 
 	sarama.ErrInvalidTopic:                {badTopic, "topic"},
 	sarama.ErrTopicAuthorizationFailed:    {badTopic, "authorization"},
-	sarama.ErrUnsupportedForMessageFormat: {badTopic, ""},
-	sarama.ErrPolicyViolation:             {badTopic, ""},
+	sarama.ErrUnsupportedForMessageFormat: {badTopic, "topic"},
+	sarama.ErrPolicyViolation:             {badTopic, "topic"},
 
 	sarama.ErrClusterAuthorizationFailed:         {badSetup, "authorization"},
 	sarama.ErrTransactionalIDAuthorizationFailed: {badSetup, "authorization"},
@@ -65,7 +65,7 @@ var codes = map[sarama.KError]struct {
 
 	sarama.ErrOutOfOrderSequenceNumber: {otherState, "producer"},
 	sarama.ErrUnknownProducerID:        {otherState, "producer"},
-	sarama.ErrInvalidProducerIDMapping: {otherState, ""},
+	sarama.ErrInvalidProducerIDMapping: {otherState, "producer"},
 	sarama.ErrProducerFenced:           {otherState, "producer"},
 	sarama.ErrInvalidProducerEpoch:     {otherEpoch, "producer"},
 }

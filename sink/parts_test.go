@@ -23,11 +23,11 @@ func TestErrorClass(t *testing.T) {
 		"timeout":       {sarama.ErrRequestTimedOut},
 		"leadership":    {sarama.ErrNotLeaderForPartition, sarama.ErrLeaderNotAvailable},
 		"replicas":      {sarama.ErrNotEnoughReplicas, sarama.ErrNotEnoughReplicasAfterAppend},
-		"topic":         {sarama.ErrUnknownTopicOrPartition, sarama.ErrInvalidTopic},
+		"topic":         {sarama.ErrUnknownTopicOrPartition, sarama.ErrInvalidTopic, sarama.ErrUnsupportedForMessageFormat, sarama.ErrPolicyViolation},
 		"authorization": {sarama.ErrTopicAuthorizationFailed, sarama.ErrClusterAuthorizationFailed},
-		"record":        {sarama.ErrMessageSizeTooLarge, sarama.ErrInvalidRecord},
-		"producer":      {sarama.ErrOutOfOrderSequenceNumber, sarama.ErrProducerFenced},
-		"broker":        {sarama.ErrKafkaStorageError, sarama.ErrPolicyViolation},
+		"record":        {sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge, sarama.ErrInvalidRecord},
+		"producer":      {sarama.ErrOutOfOrderSequenceNumber, sarama.ErrInvalidProducerIDMapping, sarama.ErrProducerFenced},
+		"broker":        {sarama.ErrKafkaStorageError, sarama.ErrUnsupportedCompressionType, sarama.KError(131)},
 		"cluster":       {&otherCluster{}, fmt.Errorf("broker b: %w", &otherCluster{})},
 		"certificate":   {&tls.CertificateVerificationError{Err: errors.New("unknown authority")}, tls.AlertError(42)},
 		"connection":    {errors.New("connection refused")},
@@ -36,6 +36,18 @@ func TestErrorClass(t *testing.T) {
 			if got := ErrorClass(fmt.Errorf("topic t: %w", err)); got != class {
 				t.Errorf("%v is %q, not %q", err, got, class)
 			}
+		}
+	}
+}
+
+// Errors are counted as what the sink takes them for.
+func TestClassesAreWhatCodesMean(t *testing.T) {
+	classes := map[meaning][]string{
+		badRecord: {"record"}, damaged: {"record"}, badTopic: {"topic", "authorization"}, otherState: {"producer"}, otherEpoch: {"producer"},
+	}
+	for code, c := range codes {
+		if want := classes[c.means]; want != nil && !slices.Contains(want, ErrorClass(code)) {
+			t.Errorf("%v is counted as %q, not as %q", code, ErrorClass(code), want)
 		}
 	}
 }
