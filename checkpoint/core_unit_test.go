@@ -316,7 +316,7 @@ func TestDisconnect(t *testing.T) {
 	c.Begin(outbox.Transaction{XID: 7, Commit: 10})
 	c.rows.entries[h].tx = c.ledger.hold()
 	c.parks.wait(p, c.ledger.hold())
-	c.writing, c.looks.checking, c.sweeps.page = &writing{}, true, &sweep{}
+	c.writing, c.looks.checking, c.sweeps.page = &writing{}, true, &pageRequest{}
 	c.ready = Ready{Check: make([]*outbox.Row, 1), Sweep: &outbox.SweepRequest{}, Watch: &outbox.WatchRequest{}, Rewatch: make([]*outbox.Row, 1), Failed: true, Parks: &outbox.ParkChange{}}
 	c.Disconnect()
 	if p.ready || q.phase != sweeping || !q.dirty() || p.blocker != gone || c.seeking || c.rows.entries[h].tx != noTx || c.parks.holds != 0 {

@@ -126,7 +126,7 @@ func (c *Core) progressHandback() {
 }
 
 // handbackPage takes what the hand-back's statement found.
-func (c *Core) handbackPage(s *sweep, page *outbox.Page) {
+func (c *Core) handbackPage(s *pageRequest, page *outbox.Page) {
 	h := s.hb
 	if c.hb != h {
 		return

@@ -101,7 +101,7 @@ func (c *Core) hurry() {
 }
 
 // calm ends the spending of the table, or of all, when a small page shows that no flood is left.
-func (c *Core) calm(s *sweep) {
+func (c *Core) calm(s *pageRequest) {
 	for _, p := range c.parks.awake {
 		if p.spending && !p.hurried && (s.parks[0] == p || s.parks[0].Scope.Kind == outbox.ScopeStream) {
 			p.spending = false

@@ -27,19 +27,19 @@ func TestWhenARowMayBeLookedAt(t *testing.T) {
 	both := outbox.Mapping{HeadStart: time.Minute, Claim: outbox.ClaimRowLock}
 	for name, x := range map[string]struct {
 		mapping outbox.Mapping
-		page    *sweep
+		page    *pageRequest
 		aged    bool
 		due     time.Duration // from the last sighting, which was a second ago; -1: long ago
 	}{
 		"of the WAL":                  {outbox.Mapping{HeadStart: time.Minute}, nil, false, time.Minute},
-		"of a page":                   {outbox.Mapping{HeadStart: time.Minute}, &sweep{}, false, time.Minute + time.Second},
-		"of a page, and old":          {outbox.Mapping{HeadStart: time.Minute}, &sweep{}, true, -1},
+		"of a page":                   {outbox.Mapping{HeadStart: time.Minute}, &pageRequest{}, false, time.Minute + time.Second},
+		"of a page, and old":          {outbox.Mapping{HeadStart: time.Minute}, &pageRequest{}, true, -1},
 		"claimed, of the WAL":         {both, nil, false, time.Minute},
-		"claimed, of a page":          {both, &sweep{}, false, -1},
-		"claimed, of a hand-back":     {both, &sweep{hb: &handback{}}, false, time.Minute + time.Second},
+		"claimed, of a page":          {both, &pageRequest{}, false, -1},
+		"claimed, of a hand-back":     {both, &pageRequest{hb: &handback{}}, false, time.Minute + time.Second},
 		"without a head start":        {claimed, nil, false, 0},
-		"without one, of a page":      {claimed, &sweep{}, false, -1},
-		"without one, of a hand-back": {claimed, &sweep{hb: &handback{}}, false, time.Second},
+		"without one, of a page":      {claimed, &pageRequest{}, false, -1},
+		"without one, of a hand-back": {claimed, &pageRequest{hb: &handback{}}, false, time.Second},
 	} {
 		c, table, q := looking(t, x.mapping)
 		seen := c.now
@@ -224,7 +224,7 @@ func TestUnderWhatAQueuedRowIsLeft(t *testing.T) {
 		key, wide := c.keyed(r), c.parkedTable(table, outbox.CauseKeys)
 		h := c.flying(r, queued)
 		e := &c.rows.entries[h]
-		e.page = &sweep{askedAt: c.generation + 1}
+		e.page = &pageRequest{askedAt: c.generation + 1}
 		x.with(c, key, wide, e)
 		if got := c.leftUnder(e); got != map[string]*park{"": nil, "key": key, "table": wide}[x.want] {
 			t.Errorf("%s: left under %+v, not under %q", name, got, x.want)

@@ -7,10 +7,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// sweep is the outstanding page: what it was asked for, and when.
-type sweep struct {
-	parks   []*park
-	askedAt uint64
+// pageRequest is what a page was asked for, and when. One is outstanding at a time (sweeps.page); rows
+// in memory remember the one that brought them.
+type pageRequest struct {
+	parks   []*park   // one wide one, or any number of narrow ones, or of topics; at least one
+	askedAt uint64    // in generations: what the page says of a park that failed later is void
 	hb      *handback // nil: an ordinary sweep
 	scan    bool      // its rows only tell topics
 	at      time.Time // of a scan
@@ -18,7 +19,7 @@ type sweep struct {
 
 // sweeps is what is asked of the sweeper.
 type sweeps struct {
-	page *sweep // outstanding
+	page *pageRequest // the outstanding one, or nil
 	// scannedLast: the last page was a scan. Sweeps take turns with them.
 	scannedLast bool
 	more        bool // the last page of a sweep left rows behind
@@ -29,7 +30,7 @@ type sweeps struct {
 func (c *Core) ask(parks []*park, hb *handback) {
 	c.generation++
 	c.sweeps.scannedLast = false
-	c.sweeps.page = &sweep{parks: parks, askedAt: c.generation, hb: hb}
+	c.sweeps.page = &pageRequest{parks: parks, askedAt: c.generation, hb: hb}
 	for _, p := range parks {
 		p.lastSweep = c.generation
 	}
@@ -101,7 +102,7 @@ func (c *Core) refusedSince(p, wanted *park) bool {
 }
 
 // publishSwept publishes what the sweeper read, as far as it is still its to publish.
-func (c *Core) publishSwept(rows []*outbox.Row, s *sweep) {
+func (c *Core) publishSwept(rows []*outbox.Row, s *pageRequest) {
 	for _, r := range rows {
 		if !c.mayPublish(r, s) {
 			continue
@@ -119,7 +120,7 @@ func (c *Core) publishSwept(rows []*outbox.Row, s *sweep) {
 // parks covers it, and no park that covers it has failed since the request or waits. The
 // page of a row's park may bring another row with its id, which it does not cover: that
 // one may not be the first of its key.
-func (c *Core) mayPublish(r *outbox.Row, s *sweep) bool {
+func (c *Core) mayPublish(r *outbox.Row, s *pageRequest) bool {
 	covered, ok := false, true
 	c.parks.containing(r, func(p *park) bool {
 		asked := slices.Contains(s.parks, p)

@@ -40,7 +40,7 @@ type entry struct {
 	grown      int               // of inSink: bytes that a look has added
 	found      outbox.CheckState // of inSink: what a look saw, for which it leaves the sink unsent, or 0
 	arrival    uint64            // the order of coming into memory
-	page       *sweep            // that brought the row, or nil: the WAL did
+	page       *pageRequest      // that brought the row, or nil: the WAL did
 	due        time.Time         // of queued: when it may be looked at
 	look       bool              // of queued: it is to be looked at, not only behind such rows
 	claim      *claim            // that holds the row's lock, or nil

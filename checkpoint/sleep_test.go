@@ -82,7 +82,7 @@ func TestWhatChangesAParkWakesIt(t *testing.T) {
 			c.ParksWritten(outbox.ParksCommitted)
 		},
 		"it was swept": func(c *Core, p *park) {
-			c.sweeps.page = &sweep{parks: []*park{p}, askedAt: c.generation}
+			c.sweeps.page = &pageRequest{parks: []*park{p}, askedAt: c.generation}
 			c.Swept(outbox.Page{})
 		},
 		"a wider park has it": func(c *Core, p *park) {

@@ -99,7 +99,7 @@ func (c *Core) Swept(page outbox.Page) {
 // absorbSwept removes the parks of keys that the sweep found in order while a wider park
 // covers them. Without it a table parked for its many keys would wait for keys that are
 // handed back only after the table.
-func (c *Core) absorbSwept(s *sweep) {
+func (c *Core) absorbSwept(s *pageRequest) {
 	busy := map[outbox.Scope]bool{}
 	for e := range c.rows.flying() {
 		busy[outbox.KeyScope(e.row)] = true

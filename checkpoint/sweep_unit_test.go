@@ -147,7 +147,7 @@ func TestWhenASweepIsAskedFor(t *testing.T) {
 		"a key":                 {func(*Core, *park, *park) {}, true, false},
 		"shadow":                {func(c *Core, _, _ *park) { c.cfg.Shadow = true }, false, false},
 		"paced":                 {func(c *Core, _, _ *park) { c.Pace(c.now.Add(1), 0) }, false, false},
-		"a page is outstanding": {func(c *Core, _, _ *park) { c.sweeps.page = &sweep{} }, false, false},
+		"a page is outstanding": {func(c *Core, _, _ *park) { c.sweeps.page = &pageRequest{} }, false, false},
 		"a hand-back":           {func(c *Core, _, _ *park) { c.hb = &handback{} }, false, false},
 		"room for a page":       {func(c *Core, _, _ *park) { c.rows.count = c.cfg.MaxRows - c.cfg.PageRows }, true, false},
 		"room for less":         {func(c *Core, _, _ *park) { c.rows.count = c.cfg.MaxRows - c.cfg.PageRows + 1 }, false, false},
@@ -214,7 +214,7 @@ func TestARefusedSweep(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
 	for _, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
-		c.sweeps.page = &sweep{}
+		c.sweeps.page = &pageRequest{}
 		c.SweepRefused(table, errOurs)
 		if p := c.parks.of(outbox.TableScope(table)); p.Next.Sub(c.now) != want || p.refusedAt != c.generation || c.sweeps.page != nil {
 			t.Errorf("%+v", p)
@@ -226,9 +226,9 @@ func TestARefusedSweep(t *testing.T) {
 		c.hb, p.phase = h, keeping
 		switch of {
 		case "the hand-back's":
-			c.sweeps.page = &sweep{hb: h}
+			c.sweeps.page = &pageRequest{hb: h}
 		case "a sweep":
-			c.sweeps.page = &sweep{}
+			c.sweeps.page = &pageRequest{}
 		default:
 			c.sweeps.page = nil
 		}
@@ -317,7 +317,7 @@ func TestWhenAHandBackBegins(t *testing.T) {
 		"idle":              {func(*Core) {}, true},
 		"shadow":            {func(c *Core) { c.cfg.Shadow = true }, false},
 		"not streaming":     {func(c *Core) { c.streaming = false }, false},
-		"a page":            {func(c *Core) { c.sweeps.page = &sweep{} }, false},
+		"a page":            {func(c *Core) { c.sweeps.page = &pageRequest{} }, false},
 		"a gate":            {func(c *Core) { c.gate = &gate{} }, false},
 		"another hand-back": {func(c *Core) { c.hb = &handback{} }, false},
 	} {
@@ -348,7 +348,7 @@ func TestWhenAHandBackBegins(t *testing.T) {
 		"of a key, in a transaction":      {func(c *Core, _ *handback) { c.ledger.inTx = true }, false, false, true},
 		"it waits":                        {func(c *Core, h *handback) { h.retry = c.now.Add(1) }, false, false, false},
 		"it has waited":                   {func(c *Core, h *handback) { h.retry = c.now }, false, false, true},
-		"a page is outstanding":           {func(c *Core, _ *handback) { c.sweeps.page = &sweep{} }, false, false, false},
+		"a page is outstanding":           {func(c *Core, _ *handback) { c.sweeps.page = &pageRequest{} }, false, false, false},
 		"removing, after its deadline":    {func(c *Core, h *handback) { h.step, h.deadline = hbRemoving, c.now.Add(-1) }, false, false, false},
 		"rows outstanding":                {func(_ *Core, h *handback) { h.step, h.outstanding = hbRows, 1 }, false, false, false},
 	} {
@@ -528,25 +528,25 @@ func TestWhatASweepAsksFor(t *testing.T) {
 func TestWhatOfAPageIsPublished(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
-		with func(c *Core, key, wide *park, s *sweep)
+		with func(c *Core, key, wide *park, s *pageRequest)
 		may  bool
 	}{
-		"the key's page":               {func(*Core, *park, *park, *sweep) {}, true},
-		"the table's page":             {func(_ *Core, _, wide *park, s *sweep) { s.parks = []*park{wide} }, true},
-		"another's page":               {func(_ *Core, _, _ *park, s *sweep) { s.parks = nil }, false},
-		"the key failed since":         {func(_ *Core, key, _ *park, s *sweep) { key.failedAt = s.askedAt + 1 }, false},
-		"the table failed since":       {func(_ *Core, _, wide *park, s *sweep) { wide.failedAt = s.askedAt + 1 }, false},
-		"it failed before":             {func(_ *Core, key, _ *park, s *sweep) { key.failedAt = s.askedAt }, true},
-		"the key waits":                {func(c *Core, key, _ *park, _ *sweep) { key.Next = c.now.Add(1) }, false},
-		"the table waits":              {func(c *Core, _, wide *park, _ *sweep) { wide.Next = c.now.Add(1) }, false},
-		"its hand-back":                {func(_ *Core, key, _ *park, _ *sweep) { key.phase = keeping }, true},
-		"another's hand-back":          {func(_ *Core, _, wide *park, _ *sweep) { wide.phase = keeping }, false},
-		"parked again by another park": {func(c *Core, key, _ *park, _ *sweep) { c.unpark(key) }, false},
+		"the key's page":               {func(*Core, *park, *park, *pageRequest) {}, true},
+		"the table's page":             {func(_ *Core, _, wide *park, s *pageRequest) { s.parks = []*park{wide} }, true},
+		"another's page":               {func(_ *Core, _, _ *park, s *pageRequest) { s.parks = nil }, false},
+		"the key failed since":         {func(_ *Core, key, _ *park, s *pageRequest) { key.failedAt = s.askedAt + 1 }, false},
+		"the table failed since":       {func(_ *Core, _, wide *park, s *pageRequest) { wide.failedAt = s.askedAt + 1 }, false},
+		"it failed before":             {func(_ *Core, key, _ *park, s *pageRequest) { key.failedAt = s.askedAt }, true},
+		"the key waits":                {func(c *Core, key, _ *park, _ *pageRequest) { key.Next = c.now.Add(1) }, false},
+		"the table waits":              {func(c *Core, _, wide *park, _ *pageRequest) { wide.Next = c.now.Add(1) }, false},
+		"its hand-back":                {func(_ *Core, key, _ *park, _ *pageRequest) { key.phase = keeping }, true},
+		"another's hand-back":          {func(_ *Core, _, wide *park, _ *pageRequest) { wide.phase = keeping }, false},
+		"parked again by another park": {func(c *Core, key, _ *park, _ *pageRequest) { c.unpark(key) }, false},
 	} {
 		c, table, _ := begun(t, outbox.PublishedStatus)
 		r := rowOf(table, "1")
 		key, wide := c.keyed(r), c.parkedTable(table, outbox.CauseKeys)
-		s := &sweep{parks: []*park{key}, askedAt: c.generation + 1}
+		s := &pageRequest{parks: []*park{key}, askedAt: c.generation + 1}
 		x.with(c, key, wide, s)
 		if c.mayPublish(r, s) != x.may {
 			t.Errorf("%s: %v", name, !x.may)

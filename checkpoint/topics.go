@@ -229,7 +229,7 @@ func (c *Core) nextScan() (parks []*park) {
 func (c *Core) askScan(parks []*park) {
 	c.generation++
 	c.sweeps.scannedLast = true
-	c.sweeps.page = &sweep{parks: parks, askedAt: c.generation, scan: true, at: c.now}
+	c.sweeps.page = &pageRequest{parks: parks, askedAt: c.generation, scan: true, at: c.now}
 	c.ready.Sweep = &outbox.SweepRequest{Parts: c.scanParts(parks), Limit: min(c.cfg.PageRows, scanRows), MaxBytes: c.cfg.MaxBytes}
 }
 
@@ -290,7 +290,7 @@ func sortedTopics(set map[outbox.Scope]bool) []outbox.Scope {
 	return topics
 }
 
-func (c *Core) scanned(s *sweep, page *outbox.Page, ended bool) {
+func (c *Core) scanned(s *pageRequest, page *outbox.Page, ended bool) {
 	found := map[outbox.Scope]bool{}
 	for _, r := range page.Rows {
 		found[outbox.TopicScope(r.Cluster, r.Topic)] = true
@@ -311,7 +311,7 @@ func (c *Core) scanned(s *sweep, page *outbox.Page, ended bool) {
 
 // scanAgain is when to scan again: the database spends at most a twentieth of its time on
 // scans, unless that means to wait beyond the longest backoff.
-func (c *Core) scanAgain(s *sweep) time.Time {
+func (c *Core) scanAgain(s *pageRequest) time.Time {
 	return c.now.Add(max(c.cfg.WatchEvery, min(20*c.now.Sub(s.at), c.cfg.BackoffMax)))
 }
 
@@ -326,7 +326,7 @@ func (c *Core) foundNone(p *park, ended bool) {
 
 // scannedUnknown: topics that are found are parked alone, the missing ones only if they
 // are few. Rows that cannot become a record are left to the hand-back.
-func (c *Core) scannedUnknown(p *park, s *sweep, page *outbox.Page, ended bool) {
+func (c *Core) scannedUnknown(p *park, s *pageRequest, page *outbox.Page, ended bool) {
 	few := !page.More && len(page.Rows) <= c.cfg.MaxTopics-c.parks.ofKind[outbox.ScopeTopic]
 	found, missing := 0, 0
 	for _, r := range page.Rows {

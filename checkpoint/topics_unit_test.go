@@ -204,7 +204,7 @@ func TestLooksAreFewerTheLongerTheyTake(t *testing.T) {
 	c, _, _ := begun(t, outbox.PublishedStatus)
 	c.cfg.WatchEvery, c.cfg.BackoffMax = time.Second, time.Minute
 	for took, want := range map[time.Duration]time.Duration{0: time.Second, time.Second: 20 * time.Second, time.Hour: time.Minute} {
-		if got := c.scanAgain(&sweep{at: c.now.Add(-took)}).Sub(c.now); got != want {
+		if got := c.scanAgain(&pageRequest{at: c.now.Add(-took)}).Sub(c.now); got != want {
 			t.Errorf("a look of %v is repeated after %v", took, got)
 		}
 	}
