@@ -42,7 +42,7 @@ type Core struct {
 	stalls    []*stall
 	pace      pace
 
-	mode  Mode
+	mode  outbox.Mode
 	ready Ready
 	taken []outbox.Mark // returned by the last Take; the next one reuses its memory
 }
@@ -59,7 +59,7 @@ func New(cfg Config) *Core {
 		retries:   retries{refused: map[string]int{}},
 		topics:    topicSet{proven: map[outbox.Scope]bool{}, listed: map[string]map[string]bool{}},
 		down:      map[string]bool{},
-		mode:      ModeStandby,
+		mode:      outbox.ModeStandby,
 	}
 }
 
@@ -187,20 +187,20 @@ func (c *Core) Memory() (rows, inFlight, bytes int) {
 func (c *Core) InFlight(t *outbox.Table) []string { return c.rows.ids()[t] }
 
 // currentMode is what a Note tells when it changes.
-func (c *Core) currentMode() Mode {
+func (c *Core) currentMode() outbox.Mode {
 	switch {
 	case !c.connected:
-		return ModeStandby
+		return outbox.ModeStandby
 	case c.cfg.Shadow:
-		return ModeShadow
+		return outbox.ModeShadow
 	case c.parks.stream() != nil && c.parks.stream().Cause == outbox.CausePaused:
-		return ModePaused
+		return outbox.ModePaused
 	case c.parks.stream() != nil:
-		return ModeSweep
+		return outbox.ModeSweep
 	case len(c.down) > 0 || len(c.stalls) > 0 || c.tables.passedOver:
-		return ModeHold
+		return outbox.ModeHold
 	}
-	return ModeStream
+	return outbox.ModeStream
 }
 
 // Parks lists what is parked, in the order of parking.

@@ -38,7 +38,7 @@ type Ready struct {
 type Note struct {
 	Kind NoteKind
 	Park outbox.Park
-	Mode Mode
+	Mode outbox.Mode
 	Row  *outbox.Row
 	// Reason is the error's text of NoteFailed and NoteStalled.
 	Reason string
@@ -57,19 +57,6 @@ const (
 	NoteMissed                       // N rows found by the watcher; Cause says why
 	NoteFailed                       // Row used up its budget; Reason is its last error
 	NoteStalled                      // Row of a table without state was refused: the stream waits for it
-)
-
-// Mode is the stream's state as people see it.
-type Mode string
-
-// The modes.
-const (
-	ModeStandby Mode = "standby" // no connection leads
-	ModeStream  Mode = "stream"  // nothing is parked at stream scope
-	ModeHold    Mode = "hold"    // a cluster is unusable, or rows of tables without state wait
-	ModeSweep   Mode = "sweep"   // the stream is parked
-	ModePaused  Mode = "paused"  // an operator wants nothing published
-	ModeShadow  Mode = "shadow"  // nothing is published or marked
 )
 
 func (c *Core) note(n Note) { c.ready.Notes = append(c.ready.Notes, n) }

@@ -126,7 +126,7 @@ func (p *proc) boot() {
 // fresh gives the process a new Core and a new sink.
 func (p *proc) fresh() {
 	p.dropClaims()
-	p.core, p.said = New(p.w.plan.cfg), told{mode: ModeStandby, parked: map[outbox.Scope]bool{}}
+	p.core, p.said = New(p.w.plan.cfg), told{mode: outbox.ModeStandby, parked: map[outbox.Scope]bool{}}
 	p.sink = newSink(p)
 	p.epoch, p.told, p.dirty, p.paused = 0, false, false, nil
 	p.voidQueries()
@@ -178,7 +178,7 @@ func (p *proc) take() {
 
 // told is what notes have said, and the list of parks as it was shown last.
 type told struct {
-	mode    Mode
+	mode    outbox.Mode
 	parked  map[outbox.Scope]bool
 	shown   []outbox.Park
 	changes uint64
@@ -223,23 +223,23 @@ func (p *proc) checkNotes(notes []Note) {
 }
 
 // expectedMode is what the modes mean.
-func (c *Core) expectedMode() Mode {
+func (c *Core) expectedMode() outbox.Mode {
 	stream := c.parks.of(outbox.StreamScope())
 	for _, is := range []struct {
-		mode Mode
+		mode outbox.Mode
 		true bool
 	}{
-		{ModeStandby, !c.connected},
-		{ModeShadow, c.cfg.Shadow},
-		{ModePaused, stream != nil && stream.Cause == outbox.CausePaused},
-		{ModeSweep, stream != nil},
-		{ModeHold, len(c.down)+len(c.stalls) > 0},
+		{outbox.ModeStandby, !c.connected},
+		{outbox.ModeShadow, c.cfg.Shadow},
+		{outbox.ModePaused, stream != nil && stream.Cause == outbox.CausePaused},
+		{outbox.ModeSweep, stream != nil},
+		{outbox.ModeHold, len(c.down)+len(c.stalls) > 0},
 	} {
 		if is.true {
 			return is.mode
 		}
 	}
-	return ModeStream
+	return outbox.ModeStream
 }
 
 // tell puts the Core's notes into the story.

@@ -155,7 +155,7 @@ func TestRowsWithoutStateAreNotPassedOver(t *testing.T) {
 		if !shadow {
 			c.Outcome(outbox.Outcome{Rows: []*outbox.Row{before}, Class: outbox.Delivered})
 		}
-		if mode := c.currentMode(); c.Reading() != shadow || c.Drained() == shadow || (mode == ModeHold) == shadow {
+		if mode := c.currentMode(); c.Reading() != shadow || c.Drained() == shadow || (mode == outbox.ModeHold) == shadow {
 			t.Errorf("shadow %v: reading %v, drained %v, mode %s", shadow, c.Reading(), c.Drained(), mode)
 		}
 		c.Commit(22)

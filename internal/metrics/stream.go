@@ -56,8 +56,6 @@ var markOutcomes = [...]string{
 	outbox.MarkedSettled: "settled", outbox.MarkedInvisible: "invisible", outbox.MarkedRefused: "refused",
 }
 
-var modeNames = []string{"standby", "stream", "hold", "sweep", "paused", "shadow"}
-
 // Stream makes the metrics of a stream, all at 0. walBudget is in bytes. A
 // stream's name may be used once.
 func (r *Registry) Stream(name string, tables []*outbox.Table, walBudget uint64) *Stream {
@@ -78,8 +76,8 @@ func (r *Registry) Stream(name string, tables []*outbox.Table, walBudget uint64)
 		s.tables[t] = s.rowMetrics.table(t.String())
 		s.tables[t].relay = r.relay(t.Mapping.MetricsCompat)
 	}
-	for _, mode := range modeNames {
-		s.modes.WithLabelValues(mode)
+	for _, mode := range outbox.Modes {
+		s.modes.WithLabelValues(string(mode))
 	}
 	s.forgetSlot()
 	s.budget.Set(float64(walBudget))
@@ -434,8 +432,8 @@ func (s *Stream) Mode(mode string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mode = mode
-	for _, name := range modeNames {
-		s.modes.WithLabelValues(name).Set(number(name == mode))
+	for _, of := range outbox.Modes {
+		s.modes.WithLabelValues(string(of)).Set(number(string(of) == mode))
 	}
 }
 
@@ -485,7 +483,7 @@ func (s *Stream) Leading(epoch int64) {
 // Standby says that another process leads and this one waits.
 func (s *Stream) Standby() {
 	s.rest()
-	s.Mode("standby")
+	s.Mode(string(outbox.ModeStandby))
 }
 
 // LockForeign says, after Standby, that the holder of the leadership lock can be

@@ -136,9 +136,9 @@ func (d *driver) note(n checkpoint.Note) {
 		}
 		mode := string(n.Mode)
 		switch n.Mode {
-		case checkpoint.ModeStandby: // the connection has ended; whether another process leads is not known
+		case outbox.ModeStandby: // the connection has ended; whether another process leads is not known
 			mode = status.ModeStarting
-		case checkpoint.ModeStream, checkpoint.ModeHold: // what happens to the slot from here on is a loss
+		case outbox.ModeStream, outbox.ModeHold: // what happens to the slot from here on is a loss
 			d.noSlotYet = false
 		}
 		d.metrics.Mode(mode)

@@ -41,15 +41,15 @@ func TestNotesOfTheMode(t *testing.T) {
 	d := &driver{questions: newQuestions(s.telling, "s", newLink(), nil), noSlotYet: true}
 	m.Leading(8)
 	s.tracker.leads("here", 8)
-	d.note(checkpoint.Note{Kind: checkpoint.NoteMode, Mode: checkpoint.ModeStandby})
+	d.note(checkpoint.Note{Kind: checkpoint.NoteMode, Mode: outbox.ModeStandby})
 	if st := s.Status(); st.Leader == nil || !m.Status().Leader || st.Mode != status.ModeStarting || !d.noSlotYet {
 		t.Errorf("%+v, %+v, no slot yet: %v", st, m.Status(), d.noSlotYet)
 	}
-	d.note(checkpoint.Note{Kind: checkpoint.NoteMode, Mode: checkpoint.ModeSweep})
+	d.note(checkpoint.Note{Kind: checkpoint.NoteMode, Mode: outbox.ModeSweep})
 	if !d.noSlotYet {
 		t.Error("the slot that is made at the first start counts as lost")
 	}
-	d.note(checkpoint.Note{Kind: checkpoint.NoteMode, Mode: checkpoint.ModeStream})
+	d.note(checkpoint.Note{Kind: checkpoint.NoteMode, Mode: outbox.ModeStream})
 	if d.noSlotYet {
 		t.Error("a slot that is lost later is no warning")
 	}

@@ -7,6 +7,8 @@ package status
 import (
 	"fmt"
 	"time"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
 // Report is the body of GET /api/v1/status and the output of status --json.
@@ -30,15 +32,14 @@ const (
 	FromDatabase = "database"
 )
 
-// The modes. The first six are those of docs/internals/design.md, as the process that
-// leads, or waits as a standby, sees them.
+// The modes. The first six are the process's own (outbox.Modes).
 const (
-	ModeStream   = "stream"
-	ModeHold     = "hold"
-	ModeSweep    = "sweep"
-	ModePaused   = "paused"
-	ModeShadow   = "shadow"
-	ModeStandby  = "standby"
+	ModeStream   = string(outbox.ModeStream)
+	ModeHold     = string(outbox.ModeHold)
+	ModeSweep    = string(outbox.ModeSweep)
+	ModePaused   = string(outbox.ModePaused)
+	ModeShadow   = string(outbox.ModeShadow)
+	ModeStandby  = string(outbox.ModeStandby)
 	ModeStarting = "starting" // this process is connecting
 	ModeStopped  = "stopped"  // no process leads
 	ModeUnknown  = "unknown"  // neither process nor database could be asked

@@ -3,6 +3,8 @@ package status
 import (
 	"fmt"
 	"math"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +41,33 @@ func TestPredict(t *testing.T) {
 		got := predict(slot, c.growth)
 		if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// Where the documentation names the modes, it names each: those of a process in the design, all in the fields of status.
+func TestTheDocsNameEveryMode(t *testing.T) {
+	section := func(page, begins, ends string) string {
+		text, err := os.ReadFile("../../docs/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, part, found := strings.Cut(string(text), begins)
+		part, _, ended := strings.Cut(part, ends)
+		if !found || !ended {
+			t.Fatalf("docs/%s has no part from %q to %q", page, begins, ends)
+		}
+		return part
+	}
+	design, fields := section("internals/design.md", "\n## Modes\n", "\n## "), section("commands.md", "\n`streams[].mode` |", "\n")
+	for _, m := range outbox.Modes {
+		if words[string(m)] == "" || !strings.Contains(design, strings.ToUpper(string(m))) {
+			t.Errorf("mode %s has no words, or is not in the design", m)
+		}
+	}
+	for mode := range words {
+		if !strings.Contains(fields, "`"+mode+"`") {
+			t.Errorf("mode %s is not among those of streams[].mode", mode)
 		}
 	}
 }
