@@ -382,27 +382,7 @@ func namesOf(tables []*outbox.Table) [][2]string {
 
 // mapped lists the columns that a table's mapping reads, sorted.
 func mapped(m *outbox.Mapping) []string {
-	s := &m.Status
-	names := slices.Concat(m.ID, m.EventID.Columns, m.Order, m.Payload.Names(), m.AvailableAfter, s.SentBy, []string{
-		m.Cluster.Column, m.Partition, m.Timestamp, m.CreatedAt, m.Writer.Column, m.Writer.Until,
-		s.Resend, s.Column, s.SentAt, s.FailedAt, s.Attempts, s.MaxAttemptsColumn, s.LastError, s.Version, s.TouchedAt, s.ExpiresAt,
-	})
-	for i := range m.Topic.Columns {
-		names = append(names, m.Topic.Columns[i].Names()...)
-	}
-	for _, c := range m.Rows {
-		names = append(names, c.Column)
-	}
-	if m.Key != nil {
-		names = append(names, m.Key.Names()...)
-	}
-	for _, h := range m.Headers {
-		e := h.Expr()
-		names = append(names, e.Names()...)
-		if t := h.Trace; t != nil {
-			names = append(names, t.TraceIDHigh, t.TraceID, t.SpanID, t.Sampled)
-		}
-	}
+	names := m.Columns(outbox.UseAny)
 	slices.Sort(names)
-	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
+	return slices.Compact(names)
 }

@@ -174,10 +174,9 @@ func sideTables(tables []*outbox.Table) []sideTable {
 
 // written lists the columns that marks write, quoted.
 func written(m *outbox.Mapping) []string {
-	s := &m.Status
 	var columns []string
-	for _, c := range []string{s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version, s.Resend, s.TouchedAt, s.ExpiresAt} {
-		if quoted := sql.Identifier(c); c != "" && !slices.Contains(columns, quoted) {
+	for _, name := range m.Columns(outbox.UseMark) {
+		if quoted := sql.Identifier(name); !slices.Contains(columns, quoted) {
 			columns = append(columns, quoted)
 		}
 	}

@@ -327,16 +327,7 @@ func needed(m *outbox.Mapping) map[string]bool {
 			names[name] = true
 		}
 	}
-	s := &m.Status
-	need(m.Cluster.Column, m.CreatedAt, m.Writer.Column, m.Writer.Until)
-	need(s.Column, s.SentAt, s.FailedAt, s.Resend, s.Attempts, s.MaxAttemptsColumn)
-	need(slices.Concat(m.ID, m.AvailableAfter, s.SentBy)...)
-	for i := range m.Topic.Columns {
-		need(m.Topic.Columns[i].Names()...)
-	}
-	if m.Key != nil {
-		need(m.Key.Names()...)
-	}
+	need(m.Columns(outbox.UseID | outbox.UseCluster | outbox.UseTopic | outbox.UseKey | outbox.UseTime | outbox.UseState | outbox.UseBudget)...)
 	if !m.Payload.Plain() {
 		need(m.Payload.Names()...)
 	}

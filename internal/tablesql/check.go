@@ -201,16 +201,14 @@ func (r *Relation) pendingIndex(partitions, columns []string) []string {
 
 // Written names the columns that marks write.
 func Written(m *outbox.Mapping) []string {
-	s := &m.Status
-	names := []string{s.Attempts, s.LastError, s.Version, s.FailedAt, s.Resend, s.TouchedAt}
-	switch m.Published {
-	case outbox.PublishedNone:
+	if m.Published == outbox.PublishedNone {
 		return nil
-	case outbox.PublishedStatus:
-		names = append(names, s.Column, s.SentAt, s.ExpiresAt)
-	case outbox.PublishedDelete, outbox.PublishedArchive:
-		names = append(names, s.Column)
+	}
+	s := &m.Status
+	names := m.Columns(outbox.UseMark)
+	if m.Published.Removes() {
+		names = slices.DeleteFunc(names, func(name string) bool { return name == s.SentAt || name == s.ExpiresAt })
 	}
 	slices.Sort(names)
-	return notEmpty(slices.Compact(names))
+	return slices.Compact(names)
 }

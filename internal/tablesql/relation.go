@@ -330,22 +330,8 @@ func (r *Relation) add(row [][]byte) error {
 // name exists; else its error is a *MappingError.
 func (r *Relation) Complete() error {
 	m := &r.Table.Mapping
-	s := &m.Status
-	names := slices.Concat(m.ID, m.Order, []string{
-		s.Column, s.SentAt, s.FailedAt, s.Attempts, s.LastError, s.Version, s.TouchedAt, s.ExpiresAt, m.CreatedAt, s.MaxAttemptsColumn,
-		s.Resend, m.Writer.Column, m.Writer.Until,
-	}, s.SentBy, m.AvailableAfter)
-	for i := range m.Topic.Columns {
-		names = append(names, m.Topic.Columns[i].Names()...)
-	}
-	for i := range m.Rows {
-		names = append(names, m.Rows[i].Column)
-	}
-	if m.Key != nil {
-		names = append(names, m.Key.Names()...)
-	}
-	for _, name := range names {
-		if name != "" && r.Column(name) == nil {
+	for _, name := range m.Columns(outbox.UseAny &^ (outbox.UseRecord | outbox.UseCluster)) {
+		if r.Column(name) == nil {
 			there := joined(r.Columns, ", ", func(c Column) string { return c.Name })
 			return r.unfit(fmt.Sprintf("has no column %q", name), "map an existing column, or add it; there are "+there)
 		}
