@@ -233,7 +233,7 @@ func (j *judgment) parks() {
 	for i := range j.s.Parks.Top {
 		g := &j.s.Parks.Top[i]
 		whole = whole || g.Kind == outbox.ScopeStream.String()
-		f := Finding{Level: Warn, Text: g.Text(), Hint: hintOf(g.Cause), Since: g.Since, Alert: "OutboxParked", Parked: true}
+		f := Finding{Level: Warn, Text: g.Text(), Hint: hintOf(outbox.Cause(g.Cause)), Since: g.Since, Alert: "OutboxParked", Parked: true}
 		cause, unmarked := outbox.Cause(g.Cause), g.Cause == string(outbox.CauseWriteBack)
 		switch kind := g.Kind; {
 		case kind == outbox.ScopeStream.String() && j.slotTold && g.Reason == j.s.Slot.lostText():
@@ -327,21 +327,21 @@ func number64(n int64, more bool, what string) string {
 }
 
 // hintOf says what ends a park, by its cause.
-func hintOf(cause string) string {
+func hintOf(cause outbox.Cause) string {
 	switch cause {
-	case "topic":
+	case outbox.CauseTopic:
 		return "Create the topic, or allow the writing to it; it is tried again by itself."
-	case "mapping", "unreadable":
+	case outbox.CauseMapping, outbox.CauseUnreadable:
 		return "outbox-cdc config validate --against-database lists every difference between the table and its mapping."
-	case "write_back":
+	case outbox.CauseWriteBack:
 		return "The database refuses: the reason names a right, a constraint, a trigger or what is missing. It is tried again by itself; a single row holds up no other."
-	case "publication":
+	case outbox.CausePublication:
 		return "outbox-cdc init puts the publication right; the table is swept meanwhile, and nothing is lost."
-	case "paused":
+	case outbox.CausePaused:
 		return "Nothing of it is published until outbox-cdc resume."
-	case "resumed":
+	case outbox.CauseResumed:
 		return "Nothing to do: what came while it was paused is published first, then the stream goes on by itself."
-	case "row_error", "blocked":
+	case outbox.CauseRowError, outbox.CauseBlocked:
 		return "Other keys go on. A row that uses up its tries is FAILED: look at its error then, and requeue or discard it."
 	}
 	return "Nothing to do: the rows are read from the table, and the stream goes on by itself."
