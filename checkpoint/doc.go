@@ -41,9 +41,12 @@
 //	input                          may lead to
 //	Connect                        Check of rows up to the insert position, Parks, Sweep
 //	Disconnect                     Unclaim; outstanding requests are void
+//	ServerTime                     Check of the rows that are late by it
+//	Inserted                       Check, Claim: it tells when head starts began
 //	Begin, Rows, Commit            Publish; Check or Claim first where rows are looked at
 //	Keepalive                      Confirm goes on
 //	TableBroken, Passed            Parks
+//	TableMapped                    a hand-back of the table, after Sweep
 //	Outcome, delivered             Marks (MarkSent); without state in the table Confirm goes on
 //	Outcome, refused               Marks (MarkAttempt), Parks, Release
 //	Outcome, withdrawn             Parks, Release

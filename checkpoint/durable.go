@@ -73,7 +73,7 @@ func (c *Core) ParksWritten(r outbox.ParkResult) {
 		return // the change may have been made or not: removed parks are not durable, and it is asked for again
 	}
 	for _, put := range w.puts {
-		c.parks.wake(put.p) // it may be asleep: leave counts a later version as written
+		c.parks.wake(put.p) // it may be asleep: tallied counts a later version as written
 		put.p.written = put.version
 		c.nowDurable(put.p)
 	}

@@ -12,7 +12,7 @@ import (
 // until it and what was in flight is marked, remove the parks, go on with what was
 // kept, each row up to B looked at first. It ends with its connection.
 type handback struct {
-	parks []*park // one wide one, or any number of narrow ones
+	parks []*park // one wide one, or any number of narrow ones, each in phase keeping
 	step  hbStep
 	// outstanding counts the scope's rows that were in flight, and those of S.
 	outstanding int

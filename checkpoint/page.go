@@ -117,9 +117,9 @@ func (c *Core) publishSwept(rows []*outbox.Row, s *pageRequest) {
 }
 
 // mayPublish says that a page's row is still the sweeper's to publish: one of the page's
-// parks covers it, and no park that covers it has failed since the request or waits. The
-// page of a row's park may bring another row with its id, which it does not cover: that
-// one may not be the first of its key.
+// parks covers it, and no park that covers it has failed since the request or waits. A page
+// of a row's park selects by id, so it may bring another row with that id, which the park does not
+// cover: such a row may not be the first of its key.
 func (c *Core) mayPublish(r *outbox.Row, s *pageRequest) bool {
 	covered, ok := false, true
 	c.parks.containing(r, func(p *park) bool {

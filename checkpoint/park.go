@@ -43,7 +43,7 @@ type park struct {
 	lastSweep uint64 // request number, for taking turns
 	nextSweep time.Time
 	bed       int // its index among the sleepers from 1, or 0: it is awake
-	// created is when the row was created that RowID names, or that is parked as unmarked; 0: unknown.
+	// created is the CreatedAt of the row that RowID names, or of the unmarked row; 0: unknown.
 	created int64
 
 	// What only parks of some scopes have stands with their rules: in topics, keys, blocked and unmarked.

@@ -16,8 +16,8 @@ type parkSet struct {
 	awake   []*park // those that a step looks at; the others are asleep
 	asleep  sleepers
 	ofKind  [outbox.ScopeRow + 1]int
-	// keys counts, per table, the parked keys and rows by their weight; blocked those of them that
-	// wait for the operator, unmarked those that were published and cannot be marked.
+	// keys counts, per table, the parked keys and rows by their weight. Of these, blocked counts the ones
+	// that wait for the operator, unmarked the rows that were published and cannot be marked.
 	keys, blocked, unmarked map[string]int
 	// holds counts the holds that wait for a park to be durable.
 	holds int

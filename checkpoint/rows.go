@@ -27,8 +27,8 @@ type entry struct {
 	// tx is the hold on a transaction, or noTx.
 	tx         int64
 	carried    bool              // from an earlier connection
-	hb         *handback         // waits for this row
-	awaits     *park             // waits for the sink's answer
+	hb         *handback         // the hand-back that waits until the row has left memory, or nil
+	awaits     *park             // the park that waits for the sink's answer to the row, or nil
 	prev, next uint32            // in flight; next also links free entries
 	reason     string            // of attempt: the error's text
 	uncharged  bool              // of attempt: the error is not to be counted
@@ -38,11 +38,11 @@ type entry struct {
 	stale      bool              // of inSink: the sink has asked what the row is now
 	looked     bool              // of inSink: the sink was told what the row is now
 	grown      int               // of inSink: bytes that a look has added
-	found      outbox.CheckState // of inSink: what a look saw, for which it leaves the sink unsent, or 0
+	found      outbox.CheckState // of inSink: what a look saw that has the row leave the sink unsent, or 0
 	arrival    uint64            // the order of coming into memory
 	page       *pageRequest      // that brought the row, or nil: the WAL did
 	due        time.Time         // of queued: when it may be looked at
-	look       bool              // of queued: it is to be looked at, not only behind such rows
+	look       bool              // of queued: it is to be looked at; otherwise it only waits behind such rows
 	claim      *claim            // that holds the row's lock, or nil
 }
 

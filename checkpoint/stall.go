@@ -15,7 +15,7 @@ type stall struct {
 	scope outbox.Scope
 	// blocked: the sink blocks the scope and is owed a Release.
 	blocked bool
-	rows    []uint32
+	rows    []uint32 // in the order of arrival, none of them in the sink
 	next    time.Time
 }
 

@@ -12,11 +12,11 @@ import (
 // are still PENDING; park their keys.
 type watch struct {
 	step watchStep
-	at   time.Time // of the next round
-	due  time.Time // when the next scheduled row becomes due, as far as known
-	rows []*outbox.Row
-	upTo outbox.LSN // L
-	more bool
+	at   time.Time     // of the next round
+	due  time.Time     // when the next scheduled row becomes due, as far as known
+	rows []*outbox.Row // the candidates; none while the step is watchIdle or watchReading
+	upTo outbox.LSN    // L
+	more bool          // there may be further candidates
 }
 
 type watchStep uint8

@@ -76,8 +76,8 @@ type relation struct {
 	id      uint32
 	name    name
 	columns int
-	// state is that of the outbox table that the relation is, or is a partition of; nil:
-	// not ours.
+	// state of the outbox table that the relation is, or is a partition of; nil: the relation is not
+	// ours.
 	state *tableState
 	plan  *mapping.Plan // nil: not ours, or its columns do not fit
 }

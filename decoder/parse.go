@@ -6,9 +6,8 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// parse has pglogrepl read a message. It alone makes up for what pglogrepl does not
-// check: that panics on messages that end too early, and ignores bytes that are left
-// over.
+// parse has pglogrepl read a message. It alone makes up for pglogrepl, which panics on messages
+// that end too early and ignores bytes behind their end.
 func parse(frame []byte) (m pglogrepl.Message, problem *Error) {
 	defer func() {
 		if recover() != nil { // an index out of range

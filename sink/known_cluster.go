@@ -43,7 +43,8 @@ func (s *KnownCluster) heard(addr string, res *sarama.MetadataResponse, topics [
 	return nil
 }
 
-// judge asks a broker that was just connected to. Before any topic is known no row leaves, and the answer that makes one known is judged.
+// judge asks a broker that was just connected to for its cluster, which takes a topic to ask about. While none is known
+// no row leaves, and the answer that brings the first goes through heard.
 func (s *KnownCluster) judge(b *sarama.Broker, version sarama.KafkaVersion) error {
 	s.mu.Lock()
 	topic := s.topic

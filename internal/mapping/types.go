@@ -350,7 +350,7 @@ func (f *field) written(v Value, a *Arena) (micros int64, null bool, fault fault
 	return micros, false, ""
 }
 
-// sinceEpoch is a time that is a number. One that is beyond all times is infinity.
+// sinceEpoch reads a time that is a number since 1970. A number beyond all times is infinity.
 func (f *field) sinceEpoch(v Value) (micros int64, null bool, fault fault) {
 	if isInteger(f.kind) {
 		if micros, null, fault = f.integer(v); fault == "" {

@@ -45,7 +45,7 @@ type Mapping struct {
 	CreatedAt string
 	// AvailableAfter are timestamp columns: before each of them a row is not due.
 	AvailableAfter []string
-	// Zone is that of times without one, in every column that is read or written as a time; nil: UTC.
+	// Zone is the zone of times that have none, in every column that is read or written as a time; nil: UTC.
 	Zone *time.Location
 	// Epoch is the unit in which columns of numbers say a time, since 1970: a second, millisecond or
 	// microsecond; 0: no such column does.

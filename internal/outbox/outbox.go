@@ -286,8 +286,8 @@ type Park struct {
 	Reason string    // for people
 	Since  time.Time // when it was parked
 	Next   time.Time // next try; zero: now
-	// RowID is the FAILED row that keeps the key parked (CauseBlocked), or tells the
-	// row of a park that is Unmarked from a later one with its id (see Row.Same).
+	// RowID is the id of the FAILED row that keeps the key parked (CauseBlocked). Of a park that is
+	// Unmarked it is the row's CreatedAt, which tells the row from a later one with its id; empty: unknown.
 	RowID string
 }
 

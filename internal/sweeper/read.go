@@ -25,8 +25,8 @@ type reader struct {
 	// their ids. 0: nobody asks, or the table does not show who wrote them.
 	horizon  uint64
 	snapshot *outbox.Snapshot
-	// value is the last row's value of the column behind its own, and run is how
-	// many rows up to it share the value. NULLs share nothing.
+	// value is the last row's value of TieColumn, where that was selected behind the row's own columns. run is
+	// how many rows up to the last one tie in it. NULLs do not tie.
 	value []byte
 	run   int
 }

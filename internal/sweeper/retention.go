@@ -14,11 +14,11 @@ import (
 
 // Retain deletes the rows of a table whose retention has run out, a page at a
 // time, except rows that somebody has locked: those that were sent and, if the
-// mapping has a period for them, those that were not. Of the latter it leaves rows in
-// flight: inFlight are their ids, taken before the call. (A row that comes into
-// flight during the call may be deleted; it is delivered all the same, and its mark
-// finds it gone.) It returns how many it deleted, and how long it took to find them:
-// if no index helps, it reads the whole table each time.
+// mapping has a period for them, those that were not. Unsent rows in flight stay:
+// inFlight are their ids, taken before the call. (A row that comes into flight during
+// the call may be deleted; it is delivered all the same, and its mark finds it gone.)
+// It returns how many it deleted, and how long it took to find them: if no index
+// helps, it reads the whole table each time.
 func (s *Sweeper) Retain(ctx context.Context, t *outbox.Table, inFlight []string) (int, time.Duration, error) {
 	return s.retain(ctx, t, t.Mapping.RetentionUnsent, inFlight)
 }

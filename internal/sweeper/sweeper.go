@@ -1,7 +1,8 @@
 // Package sweeper reads the user's own tables: pages of pending rows in table
 // order, rows that the stream may have missed, the state of rows that may be
-// settled already; and it deletes rows whose retention has run out. The rows it
-// returns equal what the WAL would have given.
+// settled already; and it deletes rows whose retention has run out. Rows that it
+// returns to be published equal what the WAL would have given. All others have id,
+// scope and times only.
 //
 // It publishes nothing, marks nothing, parks nothing and keeps no position: each
 // call reads from a fresh snapshot and selects by state. Between calls it keeps
@@ -146,7 +147,7 @@ func (s *Sweeper) settings() tablesql.Settings {
 	return settings
 }
 
-// fresh is with, and again.
+// fresh runs f as with does, and once more where a table refuses (see again).
 func (s *Sweeper) fresh(ctx context.Context, f func(ctx context.Context, conn *pgx.Conn) error) error {
 	return s.again(func() error { return s.with(ctx, f) })
 }

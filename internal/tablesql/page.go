@@ -215,8 +215,8 @@ func (r *Relation) Rising() string {
 	return ""
 }
 
-// TieColumn is the order column, of which many rows may share a value, such as a transaction's
-// time; nil: there is not exactly one, or its values have no exact text.
+// TieColumn is the only order column, if its values have an exact text; otherwise nil. Many rows may tie
+// in it, as those of one transaction do in its time.
 func (r *Relation) TieColumn() *Column {
 	if len(r.Table.Mapping.Order) != 1 {
 		return nil
