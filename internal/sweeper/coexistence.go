@@ -28,10 +28,10 @@ func (s *Sweeper) CountNeverReady(ctx context.Context, t *outbox.Table) (tablesq
 const maxTaken = 10_000
 
 // taken are rows that another relay has, by id.
-type taken map[string]sighting
+type taken map[string]takenRow
 
-// sighting is the version that was seen of a row, and since when by our clock.
-type sighting struct {
+// takenRow is the version that was seen of a row, and since when by our clock.
+type takenRow struct {
 	stamp string
 	since time.Time
 }
@@ -100,7 +100,7 @@ func (s *Sweeper) lookForTaken(ctx context.Context, conn *pgx.Conn, p *plan) (ta
 		if earlier, ok := before[id]; ok && earlier.stamp == stamp {
 			since = earlier.since
 		}
-		seen[id] = sighting{stamp, since}
+		seen[id] = takenRow{stamp, since}
 	})
 	if err != nil {
 		return nil, err

@@ -65,7 +65,7 @@ func (s *Sweeper) room() int {
 
 // byIDOrder fills the page with rows before and on the table's ID order, and says
 // whether it did. If not, the page is as it was and the ID order is closed.
-func (s *sweep) byIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart) (bool, error) {
+func (s *pageReading) byIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart) (bool, error) {
 	a := s.takeIDOrder(part.Table)
 	if a == nil || !a.all && p.relation.TieColumn() == nil { // the order column is another now
 		return false, nil
@@ -98,7 +98,7 @@ func (s *sweep) byIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart) 
 }
 
 // before reads the rows with a lesser value.
-func (s *sweep) before(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder) error {
+func (s *pageReading) before(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder) error {
 	r := s.reader(p, part)
 	q := p.relation.Page(r.selected(), s.remaining())
 	s.wanted(q, part)
@@ -111,7 +111,7 @@ func (s *sweep) before(ctx context.Context, p *plan, part *outbox.SweepPart, a *
 // onIDOrder reads rows in the order of the ID order until the page is full or its
 // end is reached, and takes off what is no longer pending. Rows in flight stay
 // on it and are not looked at.
-func (s *sweep) onIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder) error {
+func (s *pageReading) onIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder) error {
 	if len(a.ids) == 0 || s.cfg.Now().Sub(a.read) > idOrderLasts {
 		if err := s.readIDOrder(ctx, p, part, a); err != nil {
 			return err
@@ -142,7 +142,7 @@ func (s *sweep) onIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart, 
 
 // readIDOrder reads the ids of all pending rows of the wanted keys, due or not, in
 // flight or not, so that none can be overtaken.
-func (s *sweep) readIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder) error {
+func (s *pageReading) readIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder) error {
 	q := p.relation.PendingIDs(s.room())
 	q.Include(part.Include)
 	q.Exclude(part.Exclude, nil)
@@ -168,7 +168,7 @@ func (s *sweep) readIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart
 
 // window reads rows by their ids, takes those that are wanted, and returns the
 // ids that are no longer pending.
-func (s *sweep) window(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder, ids []string) (map[string]bool, error) {
+func (s *pageReading) window(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder, ids []string) (map[string]bool, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}

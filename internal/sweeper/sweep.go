@@ -51,16 +51,16 @@ func (s *Sweeper) sweepAround(ctx context.Context, req outbox.SweepRequest) (out
 }
 
 func (s *Sweeper) page(ctx context.Context, req outbox.SweepRequest, bare bool) (outbox.Page, error) {
-	sw := sweep{Sweeper: s, request: req, bare: bare}
+	reading := pageReading{Sweeper: s, request: req, bare: bare}
 	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		sw.conn = conn
-		return sw.run(ctx)
+		reading.conn = conn
+		return reading.run(ctx)
 	})
-	return sw.page, err
+	return reading.page, err
 }
 
-// sweep is one page being read.
-type sweep struct {
+// pageReading is one page being read.
+type pageReading struct {
 	*Sweeper
 	conn    *pgx.Conn
 	request outbox.SweepRequest
@@ -74,7 +74,7 @@ type sweep struct {
 	bare    bool                   // long values are left out, whether they could be read or not
 }
 
-func (s *sweep) run(ctx context.Context) error {
+func (s *pageReading) run(ctx context.Context) error {
 	plans := make([]*plan, len(s.request.Parts))
 	s.timed = make(map[*outbox.Table]bool)
 	for i := range s.request.Parts {
@@ -106,7 +106,7 @@ func (s *sweep) run(ctx context.Context) error {
 }
 
 // begin locks the tables, takes the snapshot, then reads the insert position.
-func (s *sweep) begin(ctx context.Context, plans []*plan) error {
+func (s *pageReading) begin(ctx context.Context, plans []*plan) error {
 	if err := s.send(ctx, s.conn, tablesql.Step{SQL: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}); err != nil {
 		return fmt.Errorf("taking the snapshot of a page: %w", err)
 	}
@@ -140,7 +140,7 @@ func (s *sweep) begin(ctx context.Context, plans []*plan) error {
 }
 
 // whole reads one table's rows, with their headers from a side table.
-func (s *sweep) whole(ctx context.Context, p *plan, part *outbox.SweepPart) error {
+func (s *pageReading) whole(ctx context.Context, p *plan, part *outbox.SweepPart) error {
 	from := len(s.page.Rows)
 	if err := s.part(ctx, p, part); err != nil {
 		return err
@@ -175,14 +175,14 @@ func (s *sweep) whole(ctx context.Context, p *plan, part *outbox.SweepPart) erro
 
 // headStart leaves young rows to the application's own relay. A hand-back's page
 // must have every row, so there the caller waits.
-func (s *sweep) headStart(q *tablesql.PageQuery, t *outbox.Table) {
+func (s *pageReading) headStart(q *tablesql.PageQuery, t *outbox.Table) {
 	if !s.request.ForHandback {
 		q.Old(t.Mapping.HeadStart)
 	}
 }
 
 // wanted narrows a page of rows down to the part.
-func (s *sweep) wanted(q *tablesql.PageQuery, part *outbox.SweepPart) {
+func (s *pageReading) wanted(q *tablesql.PageQuery, part *outbox.SweepPart) {
 	if s.timed[part.Table] {
 		q.ByTime()
 	}
@@ -194,7 +194,7 @@ func (s *sweep) wanted(q *tablesql.PageQuery, part *outbox.SweepPart) {
 
 // part reads one table's rows: by its ID order where it has one, and otherwise by
 // the plain selection, which may show that it needs one.
-func (s *sweep) part(ctx context.Context, p *plan, part *outbox.SweepPart) error {
+func (s *pageReading) part(ctx context.Context, p *plan, part *outbox.SweepPart) error {
 	if s.remaining() <= 0 {
 		s.page.More = true
 		return nil
@@ -235,7 +235,7 @@ func (s *sweep) part(ctx context.Context, p *plan, part *outbox.SweepPart) error
 }
 
 // reader reads rows of the page.
-func (s *sweep) reader(p *plan, part *outbox.SweepPart) *reader {
+func (s *pageReading) reader(p *plan, part *outbox.SweepPart) *reader {
 	r := newReader(p, false, &s.arena)
 	r.bare = s.bare
 	if p.relation.SystemColumns {
@@ -249,7 +249,7 @@ func (s *sweep) reader(p *plan, part *outbox.SweepPart) *reader {
 const idOrderPays = 100
 
 // remaining is how many more rows the page has room for.
-func (s *sweep) remaining() int {
+func (s *pageReading) remaining() int {
 	if s.bytes >= s.maxBytes() {
 		return 0
 	}
@@ -258,7 +258,7 @@ func (s *sweep) remaining() int {
 
 // fetch reads through a cursor, so that a page of large rows can end before the
 // selection does, and says whether it read all of it.
-func (s *sweep) fetch(ctx context.Context, query tablesql.Step) (complete bool, err error) {
+func (s *pageReading) fetch(ctx context.Context, query tablesql.Step) (complete bool, err error) {
 	s.cursors++
 	cursor := "page" + strconv.Itoa(s.cursors) // COMMIT closes it
 	steps := []tablesql.Step{{SQL: "DECLARE " + cursor + " NO SCROLL CURSOR FOR " + query.SQL, Args: query.Args}}
@@ -290,7 +290,7 @@ func (s *sweep) fetch(ctx context.Context, query tablesql.Step) (complete bool, 
 }
 
 // taking takes rows for the page.
-func (s *sweep) taking(r *reader) func(row [][]byte) error {
+func (s *pageReading) taking(r *reader) func(row [][]byte) error {
 	return func(row [][]byte) error {
 		if err := r.each(row); err != nil {
 			return err
@@ -302,7 +302,7 @@ func (s *sweep) taking(r *reader) func(row [][]byte) error {
 	}
 }
 
-func (s *sweep) maxBytes() int {
+func (s *pageReading) maxBytes() int {
 	if s.request.MaxBytes > 0 {
 		return s.request.MaxBytes
 	}
