@@ -11,8 +11,8 @@
 //
 // # Parts
 //
-// machine.go and machine_*.go decide and are pure; partition_queue.go, batch.go and
-// topic.go are its pieces. run.go drives it from one goroutine and carries out what it decides,
+// machine.go and machine_*.go decide and are pure; partition_queue.go, batch.go, codes.go
+// and topic.go are its pieces. run.go drives it from one goroutine and carries out what it decides,
 // by three kinds of goroutines:
 //
 //   - brokerConn (broker_conn.go): a connection to each broker that leads a
@@ -44,7 +44,8 @@
 // The broker compares producer id, epoch, first sequence and count, never
 // content: a batch may not change while its fate is open. A rejection speaks
 // only of its own try; whether an earlier try of the batch may have landed is
-// kept in batch.maybe. A rejected batch consumes no sequence.
+// kept in batch.maybe. A rejected batch consumes no sequence. codes.go has what each error
+// code means, batch.judge what follows:
 //
 //	answer                                    earlier tries known    one open (maybe)
 //	0, 46 known duplicate                     delivered              delivered
