@@ -89,7 +89,7 @@
 //	page         one page: what it asks for, what of it is published
 //	gate         rows kept back during a hand-back and at a start
 //	stall        rows of tables without state that wait in memory
-//	next         which rows are looked at next
+//	nextlooks    which rows are looked at next
 //	publish      a row goes to the sink, or is charged
 //	looks        rows that wait for a look before they are published
 //	held         rows that wait in the sink for long
