@@ -24,7 +24,8 @@ const (
 	otherEpoch         // the broker has seen a later epoch
 )
 
-// codes says what the error codes of brokers mean, and into which class of errors they are counted: see ErrorClass.
+// codes says what brokers' error codes mean, and as which class of errors they are counted (see ErrorClass). In a
+// transaction exactlyonce.Classify says what they mean.
 var codes = map[sarama.KError]struct {
 	means meaning
 	class string
