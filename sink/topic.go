@@ -141,8 +141,8 @@ type namedKey struct {
 	key   string
 }
 
-// assignedKept is how many keys namedQueue remembers before it forgets those of
-// which nothing waits or is in flight.
+// assignedKept is how many keys namedQueue remembers before it forgets those without
+// rows that wait or are in flight.
 const assignedKept = 10_000
 
 func (t *topic) assign(r *outbox.Row, q *partitionQueue) {

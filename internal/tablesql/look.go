@@ -166,8 +166,8 @@ func attach(looks []*Look) {
 	}
 }
 
-// begin binds the rows, and takes each as pending and never tried, as most are: lookSQL leaves
-// those out, which saves a third of the server's work on a look.
+// begin binds the rows, and takes each as pending and never tried, as most are. lookSQL returns only
+// rows that are something else, which saves a third of the server's work on a look.
 func (l *Look) begin(spent *int) (Params, error) {
 	l.Seen, l.Now, l.spent = make([]Seen, l.N), make([]*outbox.Row, l.N), spent
 	for i := range l.Seen {
