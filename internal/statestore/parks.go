@@ -1,258 +1,227 @@
-// Package statestore keeps, in schema outbox_cdc of the stream's own database, what
-// a stream must not forget: which scopes are parked, who leads, and which slot
-// it went on from. Every write is guarded by the leader epoch.
-//
-// It decides nothing: package checkpoint says what is parked, and package
-// replication who may lead. It never touches a user's table.
 package statestore
 
 import (
-	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/json"
-	"errors"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/outbox-cdc/outbox-cdc/internal/charset"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
+	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// ErrFenced says that another process has raised the epoch: leadership is lost
-// and nothing was written. Stop at once.
-var ErrFenced = errors.New("another process leads the stream now")
+// maxReason cuts a park's reason, in bytes.
+const maxReason = 2000
 
-// ErrNoSchema says that schema outbox_cdc, a table or a column of it is missing.
-var ErrNoSchema = errors.New("schema outbox_cdc is missing or of another version")
-
-// Config describes a Store. DB and Stream are required.
-type Config struct {
-	DB     postgres.Batcher
-	Stream string
-	// SyncWait is how long a commit may wait for a synchronous standby. A
-	// longer one is repeated with synchronous_commit=local: durable on this
-	// server, though a failover may lose it, which costs order, not rows.
-	// Default 5 s.
-	SyncWait time.Duration
-}
-
-// Store is one stream's part of schema outbox_cdc. It may be used by several
-// goroutines.
-type Store struct {
-	cfg Config
-	db  postgres.DB
-	// nonce tells this Store's leaderships from all others'.
-	nonce string
-	// epoch is the one of the last leadership; 0: none yet.
-	epoch atomic.Int64
-	// outdated: the schema is of an earlier version. It works, but less is remembered.
-	outdated atomic.Bool
-	// set is the database's encoding, as read when the lead was taken.
-	set atomic.Pointer[charset.Set]
-}
-
-// New returns a Store. It does not talk to the database.
-func New(cfg Config) *Store {
-	if cfg.SyncWait == 0 {
-		cfg.SyncWait = 5 * time.Second
+// Write writes a change in one transaction guarded by the epoch of the last
+// Lead. A scope that is both put and deleted is put.
+//
+//	ParksCommitted, nil: done
+//	ParksUnknown, err:   the connection broke meanwhile: write the whole change again
+//	0, err:              nothing was written; *postgres.Error of ErrFenced: leadership is lost;
+//	                     otherwise write it again unless the Error is permanent
+//
+// Times are kept to the microsecond.
+func (s *Store) Write(ctx context.Context, change outbox.ParkChange) (outbox.ParkResult, error) {
+	what := fmt.Sprintf("write %d parks and remove %d of stream %s", len(change.Put), len(change.Delete), s.cfg.Stream)
+	columns, err := s.encode(change)
+	if err != nil {
+		return 0, &postgres.Error{Permanent: true, What: what, Err: err}
 	}
-	return &Store{cfg: cfg, db: postgres.On(cfg.DB), nonce: rand.Text()[:10]}
-}
-
-// Identity is what the stream remembers of the slot it went on from.
-type Identity = outbox.Identity
-
-// Leadership is what Lead found and made.
-type Leadership struct {
-	Epoch int64
-	// Interrupted says that another process has led since this Store last did, or ever if
-	// it never did: what is in memory about parks is void.
-	Interrupted bool
-	// PreviousHolder and PreviousSince are those of the epoch before; empty
-	// when there was none.
-	PreviousHolder string
-	PreviousSince  time.Time
-	// Server is where the database answers, PreviousServer where it answered the leader
-	// before; empty: not known.
-	Server, PreviousServer string
-	// Known is the slot that the stream went on from; zero: none yet.
-	Known Identity
-	// Fences are what the leader before has left, by Kafka cluster, if it stopped cleanly. The claim removes them.
-	Fences map[string]*outbox.Fences
-}
-
-// Lead raises the epoch; holder is for people who look into
-// outbox_cdc.leader. Call it only while holding the leadership lock, after
-// every reconnect as well. From then on no earlier leader can write. An error
-// leaves the outcome open; call again.
-func (s *Store) Lead(ctx context.Context, holder string) (Leadership, error) {
-	var l Leadership
-	if err := s.readCharset(ctx); err != nil {
-		return l, failure("take the lead of stream "+s.cfg.Stream, err)
-	}
-	holder = s.printable(holder) + " #" + s.nonce
-	err := s.durably(ctx, func(ctx context.Context, synchronousCommit *string) (err error) {
-		l, err = s.raise(ctx, holder, synchronousCommit)
+	var guarded int64
+	var unknown bool
+	err = s.durably(ctx, func(ctx context.Context, synchronousCommit *string) error {
+		args := append([]any{s.cfg.Stream, s.epoch.Load(), synchronousCommit}, columns...)
+		err := s.db.QueryRow(ctx, sql.ParkWrite, args...).Scan(&guarded)
+		unknown = unknown || maybeCommitted(err)
 		return err
 	})
+	switch {
+	case err == nil && guarded == 1:
+		return outbox.ParksCommitted, nil
+	case err == nil:
+		return 0, &postgres.Error{What: what, Err: ErrFenced}
+	case unknown:
+		return outbox.ParksUnknown, failure(what, err)
+	}
+	return 0, failure(what, err)
+}
+
+// maybeCommitted says whether a statement that failed may have been carried
+// out: everything but an error that was raised before the commit, or before
+// anything was sent.
+func maybeCommitted(err error) bool {
+	if err == nil || pgconn.SafeToRetry(err) {
+		return false
+	}
+	code := postgres.Code(err)
+	if code == "" {
+		return true
+	}
+	// A session may be ended while its commit, done already, waits for a
+	// standby; the same goes for a crash and for an error of the system.
+	switch code[:min(2, len(code))] {
+	case "57", "08", "XX", "58": // the classes of operators, connections, internal errors and the system
+		return true
+	}
+	return false
+}
+
+// encode makes the parameters $4 and up of sql.ParkWrite.
+func (s *Store) encode(change outbox.ParkChange) ([]any, error) {
+	put := &columns{at: make(map[[32]byte]int, len(change.Put))}
+	for i := range change.Put {
+		if err := put.add(&change.Put[i], s.printable); err != nil {
+			return nil, err
+		}
+	}
+	gone := make([][]byte, 0, len(change.Delete))
+	for _, scope := range change.Delete {
+		digest := Digest(scope)
+		if _, stays := put.at[digest]; !stays {
+			gone = append(gone, digest[:])
+		}
+	}
+	return []any{
+		gone, put.scope, put.kind, put.cluster, put.table, put.topic, put.key, put.id,
+		put.cause, put.reason, put.since, put.next, put.rowID,
+	}, nil
+}
+
+// columns are parks turned by a quarter, for unnest.
+type columns struct {
+	at                              map[[32]byte]int // the last park of a scope wins
+	scope, key                      [][]byte
+	kind, cluster, table, topic, id []string
+	cause, reason, rowID            []string
+	since                           []time.Time
+	next                            []*time.Time
+}
+
+func (c *columns) add(p *outbox.Park, printable func(string) string) error {
+	for _, text := range []string{p.Scope.Cluster, p.Scope.Table, p.Scope.Topic} {
+		if err := storable(text); err != nil {
+			return fmt.Errorf("park %v: %w", p.Scope, err)
+		}
+	}
+	id, err := arrayLiteral(p.Scope.ID)
 	if err != nil {
-		return Leadership{}, failure("take the lead of stream "+s.cfg.Stream, err)
+		return fmt.Errorf("park %v: %w", p.Scope, err)
 	}
-	// A raise that was repeated, after an unknown outcome too, finds our nonce.
-	l.Interrupted = l.PreviousHolder != "" && !strings.HasSuffix(l.PreviousHolder, "#"+s.nonce)
-	s.epoch.Store(l.Epoch)
-	return l, nil
-}
-
-// readCharset finds out what the database's text is in.
-func (s *Store) readCharset(ctx context.Context) error {
-	var encoding string
-	if err := s.db.QueryRow(ctx, "SELECT getdatabaseencoding()").Scan(&encoding); err != nil {
-		return err
-	}
-	set, err := charset.Of(encoding)
-	s.set.Store(set)
-	return err
-}
-
-// Renamed is the present name of a table that is gone, if the stream remembers its relation; else empty.
-func Renamed(ctx context.Context, db postgres.DB, stream, table string) string {
-	var schema, name string
-	err := db.QueryRow(ctx, sql.CheckRenamed, stream, table).Scan(&schema, &name)
-	now := schema + "." + name
-	if err != nil || now == table { // there is no such schema, or row; or what is gone is its archive
-		return ""
-	}
-	return now
-}
-
-// Was is the key in Identity.Relations for the relation that a table was before it was
-// gone.
-func Was(table string) string { return "was " + table }
-
-// Called says what to do about a renamed table.
-func Called(now string) string {
-	return "it is called " + now + " now: write table: " + now + " in the configuration, or give the table its name back"
-}
-
-func (s *Store) raise(ctx context.Context, holder string, synchronousCommit *string) (Leadership, error) {
-	var l Leadership
-	var before, timeline int64
-	var since *time.Time
-	var point, stopped, relations, fences string
-	row := s.db.QueryRow(ctx, sql.LeaderRaise, s.cfg.Stream, holder, synchronousCommit)
-	err := row.Scan(&l.Epoch, &before, &l.PreviousHolder, &since,
-		&l.Known.Slot, &l.Known.SystemID, &timeline, &point, &stopped, &l.Known.Publication, &relations, &l.PreviousServer, &l.Server, &fences)
+	rowID, err := arrayLiteral(p.RowID)
 	if err != nil {
-		return l, err
+		return fmt.Errorf("park %v of row %q: %w", p.Scope, p.RowID, err)
 	}
-	if err := json.Unmarshal([]byte(relations), &l.Known.Relations); err != nil {
-		return l, fmt.Errorf("outbox_cdc.leader.relations: %w", err)
+	digest := Digest(p.Scope)
+	i, again := c.at[digest]
+	if !again {
+		i = len(c.scope)
+		c.at[digest] = i
+		c.scope, c.key = append(c.scope, nil), append(c.key, nil)
+		for _, column := range []*[]string{&c.kind, &c.cluster, &c.table, &c.topic, &c.id, &c.cause, &c.reason, &c.rowID} {
+			*column = append(*column, "")
+		}
+		c.since, c.next = append(c.since, time.Time{}), append(c.next, nil)
 	}
-	if json.Unmarshal([]byte(fences), &l.Fences) != nil { // of another version: all is fenced once more
-		l.Fences = nil
+	s := &p.Scope
+	c.scope[i], c.key[i], c.kind[i] = digest[:], []byte(s.Key), kindText(s)
+	c.cluster[i], c.table[i], c.topic[i], c.id[i] = s.Cluster, s.Table, s.Topic, id
+	c.cause[i], c.reason[i], c.rowID[i] = printable(string(p.Cause)), printable(p.Reason), rowID
+	c.since[i], c.next[i] = p.Since, nil
+	if !p.Next.IsZero() {
+		c.next[i] = &p.Next
 	}
-	if since != nil && before > 0 {
-		l.PreviousSince = *since
-	}
-	l.Known.Timeline = uint32(timeline) // #nosec G115 -- written from one
-	if l.Known.SlotPoint, err = outbox.ParseLSN(point); err == nil {
-		l.Known.Stopped, err = outbox.ParseLSN(stopped)
-	}
-	return l, err
+	return nil
 }
 
-// Holds is what Watch tells of the lead.
-func (s *Store) Holds(ctx context.Context) error {
-	w, err := s.Watch(ctx)
-	return cmp.Or(err, w.Held)
-}
-
-// held compares the epoch of the last leadership, 0 for none, with ours.
-func (s *Store) held(epoch int64) error {
-	what := "look whether this process still leads stream " + s.cfg.Stream
-	switch epoch {
-	case 0:
-		return &postgres.Error{What: what, Err: fmt.Errorf("%w: the stream's row in outbox_cdc.leader is gone", ErrNoSchema)}
-	case s.epoch.Load():
-		return nil
+// kindText is the kind as column kind has it, whose CHECK is older than some kinds:
+// a topic of a table stands for all that are not known to exist.
+func kindText(s *outbox.Scope) string {
+	if s.Kind == outbox.ScopeTopics {
+		return outbox.ScopeTopic.String()
 	}
-	return &postgres.Error{What: what, Err: ErrFenced}
+	return s.Kind.String()
 }
 
-// Identify writes down the slot that the stream goes on from: when it was
-// found sound, before it is streamed; and with Stopped set after the last
-// position of a clean stop was confirmed. An Error of ErrFenced means that
-// nothing was written.
-func (s *Store) Identify(ctx context.Context, id Identity) error {
-	what := "remember the slot of stream " + s.cfg.Stream
-	tag, err := s.db.Exec(ctx, sql.LeaderIdentify, s.cfg.Stream, s.epoch.Load(),
-		id.Slot, id.SystemID, int64(id.Timeline), id.SlotPoint.String(), id.Stopped.String(), id.Publication)
+// Digest is the SHA-256 of a scope: of its kind's name, cluster, table, topic,
+// key and id, each behind its length as eight bytes. It is column scope of
+// outbox_cdc.park, since a key may be longer than an index entry can be.
+func Digest(s outbox.Scope) [32]byte {
+	var buf []byte
+	for _, part := range []string{kindText(&s), s.Cluster, s.Table, s.Topic, s.Key, s.ID} {
+		buf = binary.BigEndian.AppendUint64(buf, uint64(len(part)))
+		buf = append(buf, part...)
+	}
+	return sha256.Sum256(buf)
+}
+
+// storable refuses what a text column cannot hold; such a scope cannot have
+// come from PostgreSQL.
+func storable(text string) error {
+	if strings.ContainsRune(text, 0) || strings.ToValidUTF8(text, "") != text {
+		return fmt.Errorf("%q is not text", text)
+	}
+	return nil
+}
+
+// printable makes a reason storable and cuts it.
+func (s *Store) printable(text string) string {
+	if len(text) > maxReason {
+		text = text[:maxReason]
+	}
+	return s.set.Load().Writable(strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?"))
+}
+
+// arrayLiteral writes an ID's columns as a text[] literal; an empty ID is the
+// empty array.
+func arrayLiteral(id string) (string, error) {
+	var columns tablesql.Array
+	if id == "" {
+		return columns.Literal(), nil
+	}
+	for _, part := range outbox.SplitID(id) {
+		if err := storable(part); err != nil {
+			return "", err
+		}
+		columns.Add(part)
+	}
+	return columns.Literal(), nil
+}
+
+// Load reads the stream's parks, the oldest first. Call it after Lead: nobody
+// else can change them any more.
+func (s *Store) Load(ctx context.Context) ([]outbox.Park, error) {
+	parks, err := postgres.Collect(ctx, s.db, scanPark, sql.ParkLoad, s.cfg.Stream)
+	return parks, failure("read the parks of stream "+s.cfg.Stream, err)
+}
+
+func scanPark(row pgx.CollectableRow) (outbox.Park, error) {
+	var p outbox.Park
+	var kind, cause string
+	var id, rowID []string
+	var key []byte
+	var next *time.Time
+	err := row.Scan(&kind, &p.Scope.Cluster, &p.Scope.Table, &p.Scope.Topic, &key, &id, &cause, &p.Reason, &p.Since, &next, &rowID)
 	if err != nil {
-		return failure(what, err)
+		return p, err
 	}
-	if tag.RowsAffected() == 0 {
-		return &postgres.Error{What: what, Err: ErrFenced}
+	if p.Scope.Kind, err = outbox.ParseScopeKind(kind); err != nil {
+		return p, err
 	}
-	relations, _ := json.Marshal(id.Relations) // texts and numbers
-	_, err = s.db.Exec(ctx, sql.LeaderRelations, s.cfg.Stream, s.epoch.Load(), string(relations))
-	return failure(what, s.tolerate(err))
-}
-
-// tolerate passes over a column that only a later init made.
-func (s *Store) tolerate(err error) error {
-	if postgres.HasCode(err, pgerrcode.UndefinedColumn) {
-		s.outdated.Store(true)
-		return nil
+	if p.Scope.Kind == outbox.ScopeTopic && p.Scope.Table != "" {
+		p.Scope.Kind = outbox.ScopeTopics
 	}
-	return err
-}
-
-// Outdated says that the schema is of an earlier version: less is remembered.
-func (s *Store) Outdated() bool { return s.outdated.Load() }
-
-// durably runs a statement with the session's synchronous_commit, and once
-// more with a local one when it took longer than SyncWait. The first try may
-// have been carried out, so the statement has to bear a repetition.
-func (s *Store) durably(ctx context.Context, statement func(ctx context.Context, synchronousCommit *string) error) error {
-	first, cancel := context.WithTimeout(ctx, s.cfg.SyncWait)
-	defer cancel()
-	err := statement(first, nil)
-	if err == nil || ctx.Err() != nil || first.Err() == nil {
-		return err
+	p.Scope.Key, p.Scope.ID, p.RowID = string(key), outbox.JoinID(id...), outbox.JoinID(rowID...)
+	p.Cause = outbox.Cause(cause)
+	if next != nil {
+		p.Next = *next
 	}
-	local := "local"
-	second, cancel := context.WithTimeout(ctx, s.cfg.SyncWait)
-	defer cancel()
-	return statement(second, &local)
-}
-
-// failure is judge, and nil without an error.
-func failure(what string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return judge(what, err)
-}
-
-// judge judges an error of the database.
-func judge(what string, err error) *postgres.Error {
-	e := &postgres.Error{What: what, Err: err}
-	switch postgres.Code(err) {
-	case pgerrcode.InvalidSchemaName, pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn, pgerrcode.InvalidColumnReference, pgerrcode.DatatypeMismatch, pgerrcode.UndefinedFunction:
-		e.Permanent, e.Hint = true, "run outbox-cdc init"
-		e.Err = fmt.Errorf("%w: %w", ErrNoSchema, err)
-	case pgerrcode.InsufficientPrivilege:
-		e.Permanent, e.Hint = true, "run outbox-cdc init, which grants SELECT, INSERT, UPDATE and DELETE on outbox_cdc.leader and outbox_cdc.park, and USAGE on the schema"
-	case pgerrcode.ReadOnlySQLTransaction:
-		e.Hint = "the server is read-only: point the dsn to the primary; behind a pooler, it may be the role: ALTER ROLE … RESET default_transaction_read_only"
-	}
-	return e
+	return p, nil
 }
