@@ -45,7 +45,7 @@ var originals = []struct{ name, table string }{
 `},
 }
 
-// Each profile fits its original table without a finding, and its rows become
+// Each of originals fits its table without a finding, and its rows become
 // the same records by the WAL and by a sweep: those in testdata/originals/NAME.want.
 func TestProfilesOnOriginalTables(t *testing.T) {
 	for _, o := range originals {
