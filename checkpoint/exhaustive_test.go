@@ -197,7 +197,7 @@ func (s smallCase) settle(w *world) {
 	w.chooser = calm{}
 	for i := 0; w.bad == nil && !w.settled(); i++ {
 		if i == 3000 {
-			w.unsettled()
+			w.checkAtRest()
 			return
 		}
 		events := w.ordered()

@@ -93,6 +93,7 @@ func (c *Core) absorb(p *park) {
 	}
 }
 
+// backoff is when a scope that failed so often in a row is tried again.
 func (c *Core) backoff(tries int) time.Time {
 	d := c.cfg.BackoffMin
 	for i := 1; i < tries && d < c.cfg.BackoffMax; i++ {

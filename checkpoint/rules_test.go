@@ -109,7 +109,7 @@ func worldOf(rule string) switches { return switches{often: often[rule], about: 
 
 // Every rule of the world is needed: with it off, and all others in force, some
 // seed breaks an invariant, which holds there with the rule.
-func TestRulesMatter(t *testing.T) {
+func TestWorldRulesMatter(t *testing.T) {
 	if testing.Short() || ruleSeeds == 0 {
 		t.Skip("thousands of seeds")
 	}

@@ -90,7 +90,7 @@ func (s *scene) end(act func(*scene)) *violation {
 		s.advance(500 * time.Millisecond)
 	}
 	if s.bad == nil && !s.settled() {
-		s.unsettled()
+		s.checkAtRest()
 	}
 	s.checkEnd()
 	return s.bad

@@ -245,8 +245,8 @@ func (p *proc) idle() bool {
 		len(p.answers) == 0 && p.change == nil && !p.dirty
 }
 
-// unsettled says what keeps a healed world from coming to rest.
-func (w *world) unsettled() {
+// checkAtRest says what keeps a healed world from coming to rest.
+func (w *world) checkAtRest() {
 	for _, p := range w.procs {
 		p.describe()
 	}

@@ -1008,7 +1008,7 @@ func (w *world) run(steps int) *violation {
 	healed := w.now
 	for i := 0; w.bad == nil && !w.settled(); i++ {
 		if w.now.Sub(healed) > settleWithin {
-			w.unsettled()
+			w.checkAtRest()
 			break
 		}
 		if i%20 == 19 {

@@ -12,7 +12,7 @@ package checkpoint
 //	go test ./checkpoint -run 'TestSimulation$'                     3,000 seeds
 //	go test ./checkpoint -run 'TestSimulation$' -sim.seeds=100000   more of them
 //	go test ./checkpoint -run 'TestSimulation$' -sim.seed=42 -v     one, with its story
-//	go test ./checkpoint -run 'TestRulesMatter$' -v                 each rule is needed
+//	go test ./checkpoint -run 'TestWorldRulesMatter$' -v            each rule is needed
 //
 // -sim.from says which seed to begin with, -sim.full prints the story of a
 // failing seed in full and not only what concerns its row.
