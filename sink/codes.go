@@ -24,8 +24,9 @@ const (
 	otherEpoch         // the broker has seen a later epoch
 )
 
-// codes says what brokers' error codes mean, and as which class of errors they are counted (see ErrorClass). In a
-// transaction exactlyonce.Classify says what they mean.
+// codes says what brokers' error codes mean where a batch is produced, and as which class of errors they are counted
+// (see ErrorClass). doc.go has what follows. In a transaction exactlyonce.Classify says what they mean, in an answer to
+// Metadata machine.learn. The names that fail_on takes are topicErrorOf's.
 var codes = map[sarama.KError]struct {
 	means meaning
 	class string

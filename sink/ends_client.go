@@ -136,9 +136,9 @@ func (pc *producerIDClient) ends(ctx context.Context, r *exactlyonce.Request, le
 // lost while a partition has no leader, so the next fence's is there; some brokers never show one.
 const fencesAgain = 2
 
-// unmarked refuses the partitions without a fence's marker, which a coordinator may have given up: they are
+// refuseUnfenced refuses the partitions without a fence's marker, which a coordinator may have given up: they are
 // fenced again. If nobody can tell, as on brokers before 2.8, the fence holds from the first batch.
-func (pc *producerIDClient) unmarked(ctx context.Context, marker producer, targets []topicPartition, res *producerIDResult) {
+func (pc *producerIDClient) refuseUnfenced(ctx context.Context, marker producer, targets []topicPartition, res *producerIDResult) {
 	refused := res.refused
 	r := &exactlyonce.Request{Kind: exactlyonce.Ends, Of: exactlyonce.Producer(marker), Marker: true}
 	for _, p := range targets {

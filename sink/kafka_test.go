@@ -351,7 +351,7 @@ func TestRealRecreatedTopic(t *testing.T) {
 	k.DeleteTopic(t, topic)
 	k.CreateTopic(t, topic, 1, nil)
 	scope := outbox.TopicScope("main", topic)
-	r.until("topic re-created", 10*time.Second, func() bool {
+	r.until("topic was made again", 10*time.Second, func() bool {
 		row := newRow(topic, "k", "probe")
 		r.publish(row)
 		for _, o := range r.order {

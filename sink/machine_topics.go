@@ -160,7 +160,7 @@ func (m *machine) learn(t *topic, info topicInfo) {
 		m.adopt(t, info)
 	case topicReady:
 		if t.isReplacedBy(info) {
-			m.blockTopic(t, fmt.Errorf("topic %s was deleted and created again: what its old log held is gone: %w", t.name, errRecreated))
+			m.blockTopic(t, fmt.Errorf("topic %s was deleted and made again: what its old log held is gone: %w", t.name, errRecreated))
 			return
 		}
 		m.adopt(t, info)

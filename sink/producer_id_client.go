@@ -252,7 +252,7 @@ func (pc *producerIDClient) fence(ctx context.Context, targets []topicPartition,
 		err := pc.init(pc.id)
 		if !errors.Is(err, sarama.ErrConcurrentTransactions) {
 			if err == nil {
-				pc.unmarked(ctx, marker, targets, res)
+				pc.refuseUnfenced(ctx, marker, targets, res)
 			}
 			return err
 		}
@@ -598,7 +598,7 @@ func (pc *producerIDClient) search(ctx context.Context, s search, refused map[to
 }
 
 // reader connects to the partition's leader as of now. If the topic was
-// re-created since, what we knew of its offsets is void.
+// made again since, what we knew of its offsets is void.
 func (pc *producerIDClient) reader(ctx context.Context, s *search) (*reader, error) {
 	infos, err := pc.metadata.ask(ctx, &metadataRequest{topics: []string{s.Topic}})
 	if err != nil {
@@ -635,7 +635,7 @@ func scan(ctx context.Context, b *reader, s search) (offset int64, found bool, e
 		block, err := b.fetch(s.topicPartition, from)
 		switch {
 		case errors.Is(err, sarama.ErrOffsetOutOfRange) && !back:
-			from, back = -1, true // truncated or re-created
+			from, back = -1, true // truncated or made again
 			continue
 		case err != nil:
 			return 0, false, fmt.Errorf("reading topic %s, partition %d from offset %d: %w", s.Topic, s.Number, from, err)

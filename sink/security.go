@@ -66,40 +66,6 @@ type OAuth struct {
 	Extensions map[string]string
 }
 
-// sarama is the configuration of our connections.
-func (c Config) sarama() (*sarama.Config, error) {
-	c.defaults()
-	if err := c.validate(); err != nil {
-		return nil, err
-	}
-	conf := sarama.NewConfig()
-	conf.Version = sarama.MaxVersion // brokers' own versions are negotiated
-	conf.ClientID = c.ClientID
-	conf.MetricRegistry = silent{}
-	conf.Net.DialTimeout = c.DialTimeout
-	conf.Net.ReadTimeout = c.RequestTimeout + 2*time.Second
-	conf.Net.WriteTimeout = c.RequestTimeout
-	conf.Net.MaxOpenRequests = openRequests + 1
-	conf.Metadata.AllowAutoTopicCreation = false
-	if err := conf.Producer.Compression.UnmarshalText([]byte(c.Compression)); err != nil {
-		return nil, fmt.Errorf("kafka cluster %s: compression %q: use none, gzip, snappy, lz4 or zstd", c.Cluster, c.Compression)
-	}
-	if c.TLS != nil {
-		var err error
-		conf.Net.TLS.Enable = true
-		if conf.Net.TLS.Config, err = c.TLS.now(); err != nil {
-			return nil, fmt.Errorf("kafka cluster %s: tls: %w", c.Cluster, err)
-		}
-	}
-	if err := c.SASL.apply(conf, c.AllowPlaintext); err != nil {
-		return nil, fmt.Errorf("kafka cluster %s: sasl: %w", c.Cluster, err)
-	}
-	if err := conf.Validate(); err != nil {
-		return nil, fmt.Errorf("kafka cluster %s: %w", c.Cluster, err)
-	}
-	return conf, nil
-}
-
 // now reads the files.
 func (t *TLS) now() (*tls.Config, error) {
 	c := &tls.Config{

@@ -22,7 +22,7 @@ import (
 var ErrFenced = errors.New("another producer took over our transactional id")
 
 // errRecreated says that a topic's name now stands for another topic.
-var errRecreated = errors.New("topic re-created")
+var errRecreated = errors.New("topic was made again")
 
 // Config describes one Kafka cluster and how to produce to it. Cluster and
 // Brokers are required; zero values elsewhere mean the default.
@@ -228,6 +228,40 @@ func (c *Config) validate() error {
 		return fmt.Errorf("kafka cluster %s: the rows of a lock that another relay shares cannot be published exactly once", c.Cluster)
 	}
 	return nil
+}
+
+// sarama is the configuration of our connections.
+func (c Config) sarama() (*sarama.Config, error) {
+	c.defaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	conf := sarama.NewConfig()
+	conf.Version = sarama.MaxVersion // brokers' own versions are negotiated
+	conf.ClientID = c.ClientID
+	conf.MetricRegistry = silent{}
+	conf.Net.DialTimeout = c.DialTimeout
+	conf.Net.ReadTimeout = c.RequestTimeout + 2*time.Second
+	conf.Net.WriteTimeout = c.RequestTimeout
+	conf.Net.MaxOpenRequests = openRequests + 1
+	conf.Metadata.AllowAutoTopicCreation = false
+	if err := conf.Producer.Compression.UnmarshalText([]byte(c.Compression)); err != nil {
+		return nil, fmt.Errorf("kafka cluster %s: compression %q: use none, gzip, snappy, lz4 or zstd", c.Cluster, c.Compression)
+	}
+	if c.TLS != nil {
+		var err error
+		conf.Net.TLS.Enable = true
+		if conf.Net.TLS.Config, err = c.TLS.now(); err != nil {
+			return nil, fmt.Errorf("kafka cluster %s: tls: %w", c.Cluster, err)
+		}
+	}
+	if err := c.SASL.apply(conf, c.AllowPlaintext); err != nil {
+		return nil, fmt.Errorf("kafka cluster %s: sasl: %w", c.Cluster, err)
+	}
+	if err := conf.Validate(); err != nil {
+		return nil, fmt.Errorf("kafka cluster %s: %w", c.Cluster, err)
+	}
+	return conf, nil
 }
 
 func (c *Config) machine() machineConfig {
