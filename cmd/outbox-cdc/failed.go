@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -235,4 +236,25 @@ func parksOf(ctx context.Context, conn *pgx.Conn, stream string) ([]outbox.Park,
 		return nil, nil
 	}
 	return list, err
+}
+
+func printRows(out io.Writer, list []operator.Row, pending bool) error {
+	w := newTable(out)
+	last, fourth := "ERROR", "FAILED AT"
+	if pending {
+		last, fourth = "WAITS FOR", "DUE"
+	}
+	fmt.Fprintf(w, "ID\tTOPIC\tKEY\tCREATED\t%s\tATTEMPTS\t%s\n", fourth, last)
+	for i := range list {
+		r := &list[i]
+		key, at, why := "-", r.Failed, r.Error
+		if r.Key != nil {
+			key = *r.Key
+		}
+		if pending {
+			at, why = r.Due, r.Parked
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", printable(r.IDText()), printable(cmp.Or(r.Topic, "-")), printable(operator.OneLine(key, 40)), short(r.Created), short(at), r.Attempts, printable(cmp.Or(operator.OneLine(why, 200), "-")))
+	}
+	return w.Flush()
 }

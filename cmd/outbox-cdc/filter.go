@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -163,27 +162,6 @@ func (p *filterFlags) choose(cfg *config.Config, stream string) (map[*config.Str
 		return nil, usage("an id is of one table: name it with --table, and its stream with --stream (tables: %s)", strings.Join(names, ", "))
 	}
 	return chosen, nil
-}
-
-func printRows(out io.Writer, list []operator.Row, pending bool) error {
-	w := newTable(out)
-	last, fourth := "ERROR", "FAILED AT"
-	if pending {
-		last, fourth = "WAITS FOR", "DUE"
-	}
-	fmt.Fprintf(w, "ID\tTOPIC\tKEY\tCREATED\t%s\tATTEMPTS\t%s\n", fourth, last)
-	for i := range list {
-		r := &list[i]
-		key, at, why := "-", r.Failed, r.Error
-		if r.Key != nil {
-			key = *r.Key
-		}
-		if pending {
-			at, why = r.Due, r.Parked
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", printable(r.IDText()), printable(cmp.Or(r.Topic, "-")), printable(operator.OneLine(key, 40)), short(r.Created), short(at), r.Attempts, printable(cmp.Or(operator.OneLine(why, 200), "-")))
-	}
-	return w.Flush()
 }
 
 // short cuts a time of RFC 3339 to its second.

@@ -200,7 +200,7 @@ func readiness(w http.ResponseWriter, r *http.Request, streams []Stream, now tim
 		if wanted != "" && wanted != s.Name {
 			continue
 		}
-		one := judge(s, now)
+		one := readinessOf(s, now)
 		if !details(r) {
 			one.Reason = hidden(one.Reason)
 		}
@@ -229,11 +229,11 @@ func noStream(w http.ResponseWriter, name string) {
 	refuse(w, http.StatusNotFound, fmt.Sprintf("there is no stream %q", name))
 }
 
-// judge says whether a stream is ready: no finding blocks it. It has been seen to be able to do its work since the
+// readinessOf says whether a stream is ready: no finding blocks it. It has been seen to be able to do its work since the
 // process started, and now it is the standby of another process, or leads, hears from PostgreSQL, and nothing keeps
 // all rows of a Kafka cluster or of a table from being published. Single topics, keys and rows that wait are no reason
 // to hold up a rolling update.
-func judge(s Stream, now time.Time) StreamReadiness {
+func readinessOf(s Stream, now time.Time) StreamReadiness {
 	st, report := s.Status(), s.Report()
 	out := StreamReadiness{Name: s.Name, Ready: true, Mode: report.Mode, Leader: st.Leader}
 	if !st.Heard.IsZero() {

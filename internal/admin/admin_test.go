@@ -88,7 +88,7 @@ func TestReadyIsWhoCouldDoItsWork(t *testing.T) {
 			c.report(&report)
 		}
 		s := stream("s", report)
-		if got := judge(s, noon); got.Reason != c.reason || got.Ready != (c.reason == "") {
+		if got := readinessOf(s, noon); got.Reason != c.reason || got.Ready != (c.reason == "") {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -3,7 +3,8 @@
 // it. It is pure: no I/O, no clock, no goroutine, no randomness. docs/exactly-once.md
 // states the rules; the simulation in this package checks them.
 //
-//   - Machine (machine*.go) is the transaction: requests out, answers in.
+//   - Machine (machine.go) is the transaction: requests out, answers in. machine_tx.go begins it, fills and commits it;
+//     machine_seal.go asks whether its end is in each partition (proved); machine_repair.go deals with what went wrong.
 //   - Unit and Name (unit.go) are what a transaction writes into the journal: which
 //     rows it published.
 //   - Reader (journal.go) reads the units of committed transactions back.

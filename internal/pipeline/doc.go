@@ -26,7 +26,8 @@
 // # Goroutines
 //
 // A term is one leadership. These are its goroutines; the first that ends with an error ends the others and
-// the term (wait.While), and its error decides how Run goes on.
+// the term (wait.While), and its error decides how Run goes on: a lost lead makes a standby, and does not end
+// the process.
 //
 //	goroutine     began by    owns                                        ends
 //	Run           cmd         the term; waits between terms               with its context
@@ -70,7 +71,7 @@
 //	once_stateless  the same of tables that keep no state
 //	one_shot        when a sweep by command is over
 //	pauses          what an operator has paused
-//	leadership      the lead and the claim to the tables
+//	leadership      takes the lead and the claim to the tables; maintenance and wal_reader notice its loss
 //	locks           locks of the application's own relays
 //	beat            a connection that does not stream is kept alive
 //	keepalives      which position of the server counts

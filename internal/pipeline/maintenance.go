@@ -21,7 +21,7 @@ import (
 
 // How often the stream looks after itself.
 const (
-	retainedEvery  = 5 * time.Second
+	slotEvery      = 5 * time.Second // also how soon a lost lead is noticed, if not by the WAL reader
 	retentionEvery = time.Minute
 	recoveryEvery  = 15 * time.Second
 )
@@ -52,7 +52,7 @@ type maintenance struct {
 // maintain writes WAL so that the slot of an idle database moves on, looks at slot,
 // publication and tables, and recovers rows that another relay left. What fails is logged and done again.
 func (m *maintenance) maintain(ctx context.Context) error {
-	heartbeat, slot, recovery := time.Tick(m.cfg.HeartbeatInterval), time.Tick(retainedEvery), time.Tick(recoveryEvery)
+	heartbeat, slot, recovery := time.Tick(m.cfg.HeartbeatInterval), time.Tick(slotEvery), time.Tick(recoveryEvery)
 	if m.cfg.Shadow { // changes no row
 		recovery = nil
 	}
@@ -64,7 +64,7 @@ func (m *maintenance) maintain(ctx context.Context) error {
 			_, err := replication.Heartbeat(ctx, postgres.On(m.pool))
 			m.retried(ctx, err, m.cfg.HeartbeatInterval, "could not write a heartbeat: the slot of an idle stream stays where it is")
 		case <-slot:
-			m.retried(ctx, m.checkSlot(ctx), retainedEvery, "could not look at the slot and its publication")
+			m.retried(ctx, m.checkSlot(ctx), slotEvery, "could not look at the slot and its publication")
 		case <-recovery:
 			m.retried(ctx, m.recover(ctx), recoveryEvery, "could not make rows pending again that another relay left")
 		}
@@ -129,7 +129,7 @@ func (m *maintenance) tellRetained(r replication.Retained, holder string) {
 		default:
 			waiting = time.Since(m.behindSince)
 		}
-		waiting = max(waiting, m.unconfirmed.waits(r, time.Now(), m.cfg.HeartbeatInterval+2*retainedEvery))
+		waiting = max(waiting, m.unconfirmed.waits(r, time.Now(), m.cfg.HeartbeatInterval+2*slotEvery))
 		m.metrics.Lag(r.Lag(), waiting)
 		m.metrics.Slot(m.tracker.retained(m.cfg.Replication.Slot, m.cfg.Core.WALBudget, m.stateless, r, holder, waiting, time.Now()))
 	}})
@@ -146,7 +146,7 @@ func (m *maintenance) watch(ctx context.Context, before *outbox.Identity, watche
 	switch {
 	case damage != "":
 		if err := m.notePassedOver(ctx, before); err != nil {
-			m.retried(ctx, err, retainedEvery, "could not look at the slot and its publication")
+			m.retried(ctx, err, slotEvery, "could not look at the slot and its publication")
 			return
 		}
 		m.metrics.PublicationChanged()
@@ -251,9 +251,9 @@ func (m *maintenance) askPaused(ctx context.Context, further ...postgres.Questio
 
 // watchPauses calls askPaused for a single sweep, which has no slot to look at.
 func (m *maintenance) watchPauses(ctx context.Context) error {
-	for wait.Sleep(ctx, retainedEvery) == nil {
+	for wait.Sleep(ctx, slotEvery) == nil {
 		_, err := m.askPaused(ctx)
-		m.retried(ctx, err, retainedEvery, "could not ask what is paused")
+		m.retried(ctx, err, slotEvery, "could not ask what is paused")
 	}
 	return nil
 }

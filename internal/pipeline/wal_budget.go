@@ -68,7 +68,7 @@ func (u *unconfirmed) waits(r replication.Retained, now time.Time, usual time.Du
 func (m *maintenance) keepBudget(ctx context.Context, r replication.Retained) string {
 	stalledBy := m.tellStall(r, time.Now())
 	holder, err := replication.HolderOf(ctx, postgres.On(m.pool), r, m.cfg.Core.WALBudget)
-	m.retried(ctx, err, retainedEvery, "could not look at the slot and its publication")
+	m.retried(ctx, err, slotEvery, "could not look at the slot and its publication")
 	held := fmt.Sprintf("%s of %s (wal_budget)", status.Bytes(r.Bytes()), status.Bytes(m.cfg.Core.WALBudget))
 	if lasting := holder.Lasting(); holder.Exists() && lasting.String() != m.budget.holder {
 		m.budget.holder = lasting.String()
