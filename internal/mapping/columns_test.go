@@ -23,7 +23,8 @@ func TestTheListOfColumnsIsWhole(t *testing.T) {
 			{Name: "a", Column: "payload", Form: outbox.MemberString}, {Name: "b", Column: "member", Form: outbox.MemberJSON},
 		}},
 		Headers: []outbox.HeaderMapping{
-			{Name: "h", Column: "header", Or: []outbox.Expr{{Column: "other header"}}}, {JSON: "json"},
+			{Name: "h", Column: "header", Or: []outbox.Expr{{Column: "other header"}}},
+			{JSON: "json"},
 			{Name: "t", Trace: &outbox.TraceMapping{TraceIDHigh: "high", TraceID: "low", SpanID: "span", Sampled: "sampled", Format: outbox.TraceW3C}},
 		},
 		EventID:   outbox.EventID{Name: "event", Columns: []string{"event id"}},

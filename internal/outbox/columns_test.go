@@ -15,7 +15,9 @@ func TestColumnsByTheirUse(t *testing.T) {
 		Key:     &Expr{Column: "key1", Parts: &Template{Columns: []Expr{{Column: "key1"}, {Column: "key2"}}}},
 		Payload: PayloadMapping{Expr: Expr{Column: "payload1"}, Object: []Member{{Column: "payload2"}, {Value: "constant"}}},
 		Headers: []HeaderMapping{
-			{Name: "h", Column: "header1", Or: []Expr{{Column: "header2"}}}, {JSON: "json"}, {Name: "c", Value: "constant"},
+			{Name: "h", Column: "header1", Or: []Expr{{Column: "header2"}}},
+			{JSON: "json"},
+			{Name: "c", Value: "constant"},
 			{Name: "t", Trace: &TraceMapping{TraceIDHigh: "high", TraceID: "low", SpanID: "span", Sampled: "sampled"}},
 		},
 		EventID:   EventID{Name: "event", Columns: []string{"event1", "event2"}},
