@@ -140,6 +140,7 @@ func (c *Core) Take() Ready {
 		c.startHandback()
 		c.progressHandback()
 		c.requestSweep()
+		c.requestSnapshot()
 		c.requestLooks()
 		c.looks.checking = c.looks.checking || len(c.ready.Check) > 0
 		c.progressWatch()

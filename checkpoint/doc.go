@@ -215,5 +215,7 @@
 //   - keepaliveIdle: A keepalive is confirmed only when nothing received is unsettled.
 //   - boundedMemory: With memory full the WAL is not read, and a hand-back gives up, but not
 //     the whole stream's between transactions.
+//   - forgetsEnded: When more transactions were discarded than rows may be in memory, a snapshot is
+//     asked for, to forget those that have ended.
 //   - drainAwaits: A clean stop awaits and marks what was sent.
 package checkpoint

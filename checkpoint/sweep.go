@@ -23,6 +23,18 @@ func (c *Core) requestSweep() {
 	}
 }
 
+// requestSnapshot asks for a page of nothing while what was discarded is not swept, since it is paused, blocked or of an
+// unusable cluster: the page's snapshot tells which of very many transactions have ended.
+func (c *Core) requestSnapshot() {
+	if len(c.txs.discarded) <= c.cfg.MaxRows || c.sweeps.page != nil || c.txs.next.After(c.now) {
+		return
+	}
+	c.generation++
+	c.txs.next = c.now.Add(sweepPause)
+	c.sweeps.page = &sweep{askedAt: c.generation, scan: true, at: c.now}
+	c.ready.Sweep = &outbox.SweepRequest{Limit: c.cfg.PageRows}
+}
+
 // nextTarget is the wide park, or the narrow ones, that were swept longest ago.
 func (c *Core) nextTarget() []*park {
 	var best *park

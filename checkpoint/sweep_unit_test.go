@@ -651,3 +651,49 @@ func TestManyKeysAreSwept(t *testing.T) {
 		t.Errorf("%v", causes)
 	}
 }
+
+// While what the WAL brings is discarded and not swept, a snapshot is asked for now and then: the transactions that
+// it shows ended are forgotten. One that shows none is not followed by the next at once.
+func TestDiscardedTransactionsAreForgotten(t *testing.T) {
+	t.Parallel()
+	for _, scope := range []outbox.Scope{outbox.StreamScope(), {Kind: outbox.ScopeTable, Table: "public.outbox"}} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		c.Pause([]outbox.Park{{Scope: scope}})
+		most, asked := 0, 0
+		for n := range uint32(20 * c.cfg.MaxRows) {
+			r := rowOf(table, "1")
+			r.XID, r.Commit = 100+n, outbox.LSN(1000+10*n)
+			c.Begin(outbox.Transaction{XID: r.XID, Commit: r.Commit})
+			c.Rows([]*outbox.Row{r})
+			c.Commit(r.Commit + 1)
+			w := c.Take()
+			if w.Parks != nil {
+				c.ParksWritten(outbox.ParksCommitted)
+			}
+			if w.Sweep != nil {
+				if len(w.Sweep.Parts) > 0 {
+					t.Fatalf("what is paused is swept: %+v", w.Sweep)
+				}
+				asked++
+				c.Swept(outbox.Page{Snapshot: outbox.Snapshot{Xmin: uint64(r.XID), Xmax: uint64(r.XID) + 1, InProgress: []uint64{uint64(r.XID)}}})
+			}
+			most = max(most, len(c.txs.discarded))
+			c.later(time.Second)
+		}
+		if most > c.cfg.MaxRows+1 || asked > 20 {
+			t.Errorf("%v: %d transactions are remembered, %d snapshots asked for", scope, most, asked)
+		}
+		for n := range uint32(2 * c.cfg.MaxRows) {
+			c.discardXID(10_000 + n)
+		}
+		if c.Take().Sweep == nil {
+			t.Fatal("no snapshot is asked for")
+		}
+		if c.Swept(outbox.Page{Snapshot: outbox.Snapshot{Xmin: 9000, Xmax: 9000}}); c.Take().Sweep != nil {
+			t.Error("it is asked for at once again")
+		}
+		if c.later(sweepPause); c.Take().Sweep == nil {
+			t.Error("it is not asked for again")
+		}
+	}
+}

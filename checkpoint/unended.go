@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
@@ -15,6 +16,7 @@ type unended struct {
 	// discarded are those whose rows were discarded since, each with the generation
 	// of its last one.
 	discarded map[uint32]uint64
+	next      time.Time // when a snapshot may be asked for because they are many
 }
 
 // begin is a connection's start. Earlier ids mean nothing after a failover.
