@@ -67,6 +67,9 @@ func (c *Core) marked(a outbox.Marked) {
 		case p.RowID != "": // another row of the key is FAILED
 			c.leaveToOperator(p, p.RowID, p.created, time.Time{})
 		default:
+			if c.rows.entries[h].uncharged {
+				a.Attempts = 0 // what is stored is of other tries
+			}
 			c.nextTry(p, a)
 		}
 	case outbox.MarkedFailed:

@@ -46,4 +46,12 @@ func TestUnchargedRefusals(t *testing.T) {
 	if p == nil || p.Cause != outbox.CauseRowError || !p.Next.After(c.now) || p.tries != 1 {
 		t.Fatalf("%+v", p)
 	}
+	for tries := 2; tries < 5; tries++ { // however many attempts were stored before
+		h := c.flying(row, attempt)
+		c.rows.entries[h].uncharged = true
+		c.Marked([]outbox.Marked{{Row: row, Kind: outbox.MarkAttempt, State: outbox.MarkedRetry, Attempts: 1}})
+		if p.tries != tries || !p.Next.Equal(c.backoff(tries)) {
+			t.Errorf("try %d: %+v", tries, p)
+		}
+	}
 }
