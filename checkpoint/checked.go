@@ -107,8 +107,8 @@ func (c *Core) renew(h uint32, a *outbox.Checked) {
 	c.rows.resized(h)
 }
 
-// looked tells the sink what a look saw of a row that waits there. A row whose key, topic or partition has changed
-// leaves the sink and is published again, behind the rows of its new key.
+// looked tells the sink what a look saw of a row that waits there. A row that belongs elsewhere now leaves the sink and is
+// published again, behind the rows of its new key.
 func (c *Core) looked(h uint32, a *outbox.Checked) {
 	e := &c.rows.entries[h]
 	was := e.row
@@ -151,9 +151,10 @@ func (c *Core) answerSink(a outbox.Checked) {
 	}
 }
 
-// samePlace says that b can take a's place in the sink.
+// samePlace says that b can take a's place in the sink. A row that names another partition than before goes there in its turn.
 func samePlace(a, b *outbox.Row) bool {
-	return b.Err == nil && a.Cluster == b.Cluster && a.Topic == b.Topic && a.Partition == b.Partition && (a.Key == nil) == (b.Key == nil) && bytes.Equal(a.Key, b.Key)
+	partition := a.Partition == b.Partition || a.Partition >= 0 && b.Partition >= 0
+	return b.Err == nil && a.Cluster == b.Cluster && a.Topic == b.Topic && partition && (a.Key == nil) == (b.Key == nil) && bytes.Equal(a.Key, b.Key)
 }
 
 // checked does what the look at a row says.

@@ -56,6 +56,19 @@ func TestHeldRowUnderAnotherKey(t *testing.T) {
 	}
 }
 
+// One that names another partition than before keeps its place among its key's rows.
+func TestHeldRowThatNamesAnotherPartition(t *testing.T) {
+	t.Parallel()
+	c, r := heldRow(t)
+	r.Partition = 1
+	now := *r
+	now.Stale, now.Partition = false, 2
+	c.Checked([]outbox.Checked{{Row: r, State: outbox.CheckPending, Now: &now}})
+	if a := answers(c.Take()); len(a) != 1 || a[0].Now != &now {
+		t.Errorf("the sink hears %v", a)
+	}
+}
+
 // What a look brings counts against the memory.
 func TestHeldRowGrows(t *testing.T) {
 	t.Parallel()

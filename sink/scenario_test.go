@@ -1133,6 +1133,26 @@ func TestRowsThatWaitAreLookedAt(t *testing.T) {
 	}
 }
 
+// A row that names another partition since it was looked at goes there before its key's later rows.
+func TestALookedAtRowNamesAnotherPartition(t *testing.T) {
+	s := newStage(t, false)
+	s.m.cfg.heldFor = 5 * time.Second
+	a, _ := s.publish(1)
+	b, _ := s.publish(0)
+	s.later(10 * time.Second)
+	w := s.hear(0, 1, 2)
+	if s.outcome(w, outbox.Stale, nil); !slices.Equal(w.outcomes[0].Rows, []*outbox.Row{a, b}) {
+		t.Fatalf("asks about %v", w.outcomes[0].Rows)
+	}
+	now := [2]*outbox.Row{newRow("t", "k", "a"), newRow("t", "k", "b")}
+	now[0].Partition, now[1].Partition = 0, 0
+	s.m.command(outbox.Command{Looked: []outbox.Checked{{Row: a, Now: now[0]}, {Row: b, Now: now[1]}}})
+	sent := s.sent(s.later(0))
+	if !slices.Equal(sent.rows, now[:]) || sent.queue.partition != 0 {
+		t.Errorf("partition %d gets %v", sent.queue.partition, sent.rows)
+	}
+}
+
 // A row behind one that waits for its look goes out when that one is withdrawn.
 func TestRowBehindOneThatIsWithdrawn(t *testing.T) {
 	s := newStage(t, false)
