@@ -91,11 +91,16 @@ func (l locks) keep(keeping, ctx context.Context) error {
 	return err
 }
 
+// giveBackWithin bounds that at a stop: a database that gives no answer must not keep the process.
+const giveBackWithin = 5 * time.Second
+
 // giveLocksBack lets the application's own relay go on: everything that was sent
 // has been answered and marked.
 func (d *driver) giveLocksBack(ctx context.Context) {
 	d.stopKeeping()
 	<-d.kept
+	ctx, cancel := context.WithTimeout(ctx, giveBackWithin)
+	defer cancel()
 	if err := d.locks.release(ctx); err != nil {
 		d.log.Warn().Err(err).Msg("could not give the application's locks back: they run out by themselves")
 	}

@@ -123,3 +123,34 @@ func TestLocksAreKept(t *testing.T) {
 		t.Errorf("%d locks are held: the thief's, and no other, should be", n)
 	}
 }
+
+// A stop does not wait for a database that gives no answer: the locks run out by themselves.
+func TestGivingLocksBackHasItsTime(t *testing.T) {
+	t.Parallel()
+	cfg, db := locking(t)
+	through, proxy := db.Proxied(t)
+	cfg.Pool = through.Pool(t)
+	locks := newLocks(&cfg)
+	if err := locks.acquire(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Silence(harness.Requests, harness.Replies)
+	kept := make(chan struct{})
+	close(kept)
+	d := &driver{questions: &questions{telling: &telling{log: zerolog.Nop()}}, locks: locks, stopKeeping: func() {}, kept: kept}
+	given := make(chan struct{})
+	go func() {
+		defer close(given)
+		d.giveLocksBack(t.Context())
+	}()
+	select {
+	case <-given:
+	case <-time.After(10 * giveBackWithin):
+		t.Error("it waits")
+	}
+	proxy.Speak()
+	<-given
+	if n := heldLocks(t, &cfg); n == 0 {
+		t.Error("nothing was held")
+	}
+}
