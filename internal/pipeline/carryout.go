@@ -33,7 +33,7 @@ func (d *driver) carryOut(r checkpoint.Ready) {
 		askTables(d.questions, "look for missed rows", *r.Watch, d.sweeper.Watch, d.core.Watched, d.core.WatchRefused)
 	}
 	if len(r.Rewatch) > 0 {
-		askTables(d.questions, "look for missed rows again", r.Rewatch, d.sweeper.Check, d.rewatched, d.core.WatchRefused)
+		askTables(d.questions, "look for missed rows again", r.Rewatch, d.sweeper.States, d.rewatched, d.core.WatchRefused)
 	}
 	if r.Failed {
 		failed := func(ctx context.Context, _ struct{}) ([]*outbox.Row, error) { return d.sweeper.Failed(ctx) }

@@ -17,14 +17,24 @@ import (
 func (s *Sweeper) Check(ctx context.Context, rows []*outbox.Row) ([]outbox.Checked, error) {
 	return tablesql.Around(rows, func(rows []*outbox.Row, bare bool) (answers []outbox.Checked, err error) {
 		err = s.fresh(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
-			answers, err = s.check(ctx, conn, rows, bare)
+			answers, err = s.check(ctx, conn, rows, true, bare)
 			return err
 		})
 		return answers, err
 	})
 }
 
-func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row, bare bool) ([]outbox.Checked, error) {
+// States is Check without what rows are now: however long they are, none is to be asked again.
+func (s *Sweeper) States(ctx context.Context, rows []*outbox.Row) (answers []outbox.Checked, err error) {
+	err = s.fresh(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		answers, err = s.check(ctx, conn, rows, false, false)
+		return err
+	})
+	return answers, err
+}
+
+// check reads what rows are now if that is wanted; bare: without long values.
+func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row, now, bare bool) ([]outbox.Checked, error) {
 	answers := make([]outbox.Checked, len(rows))
 	places := make(map[*outbox.Table][]int) // a table's rows among all
 	contents := make(map[*outbox.Table]*tablesql.Contents)
@@ -49,7 +59,7 @@ func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row,
 		table := l.Relation.Table
 		at := places[table]
 		all := table.Mapping.NeedsLook() || slices.ContainsFunc(at, func(i int) bool { return rows[i].Stale })
-		if all || slices.ContainsFunc(at, func(i int) bool { return rows[i].Late }) {
+		if now && (all || slices.ContainsFunc(at, func(i int) bool { return rows[i].Late })) {
 			l.Contents, l.Changed = contents[table], !all
 		}
 		l.N, l.Row = len(at), func(i int) *outbox.Row { return rows[at[i]] }

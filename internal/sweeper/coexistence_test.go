@@ -388,3 +388,29 @@ func TestPartitionsAreDroppedOnceAllTheirRowsMayGo(t *testing.T) {
 		t.Error("rows of partitions that stay were deleted:", rows)
 	}
 }
+
+// Whether rows are still pending is known of all of them, however long they are.
+func TestStatesOfLongRows(t *testing.T) {
+	l := fixture.Plain()
+	l.Table.Mapping.LookFirst = true
+	b := newBench(t, l)
+	b.sweeper.cfg.PageBytes = 1000
+	b.db.Exec(t, `INSERT INTO plain (body, status) SELECT repeat('x', 2000), CASE n WHEN 3 THEN 'SENT' ELSE 'PENDING' END FROM generate_series(1, 4) n`)
+	var rows []*outbox.Row
+	for id := range 4 {
+		rows = append(rows, &outbox.Row{Table: b.table, ID: fmt.Sprint(id + 1)})
+	}
+	want := []outbox.CheckState{outbox.CheckPending, outbox.CheckPending, outbox.CheckSettled, outbox.CheckPending}
+	answers, err := b.sweeper.States(t.Context(), rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range answers {
+		if a.Row != rows[i] || a.State != want[i] || a.Now != nil {
+			t.Errorf("row %s is %v, want %v", a.Row.ID, a.State, want[i])
+		}
+	}
+	if answers, err = b.sweeper.Check(t.Context(), rows); err != nil || answers[0].State != outbox.CheckPending || answers[3].State != outbox.CheckAgain {
+		t.Errorf("a look at what they are now: %+v, %v", answers, err)
+	}
+}
