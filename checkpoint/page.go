@@ -10,7 +10,7 @@ import (
 // pageRequest is what a page was asked for, and when. One is outstanding at a time (sweeps.page); rows
 // in memory remember the one that brought them.
 type pageRequest struct {
-	parks   []*park   // one wide one, or any number of narrow ones, or of topics; at least one
+	parks   []*park   // one wide one, or any number of narrow ones, or of topics; none: only the snapshot is wanted
 	askedAt uint64    // in generations: what the page says of a park that failed later is void
 	hb      *handback // nil: an ordinary sweep
 	scan    bool      // its rows only tell topics

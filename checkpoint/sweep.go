@@ -31,7 +31,7 @@ func (c *Core) requestSnapshot() {
 	}
 	c.generation++
 	c.txs.next = c.now.Add(sweepPause)
-	c.sweeps.page = &sweep{askedAt: c.generation, scan: true, at: c.now}
+	c.sweeps.page = &pageRequest{askedAt: c.generation, scan: true, at: c.now}
 	c.ready.Sweep = &outbox.SweepRequest{Limit: c.cfg.PageRows}
 }
 
