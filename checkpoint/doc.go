@@ -100,7 +100,7 @@
 //	topics       topics that cannot be used
 //	durable      parks are written and removed
 //	parking      a scope is parked
-//	memory       a row leaves memory
+//	memory       a row leaves memory (core and rows count what is there)
 //	pace         how fast rows come
 //	tables       the stream's tables and clusters
 //	parkset      what is parked

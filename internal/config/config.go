@@ -3,6 +3,18 @@
 // and the files that it names, and nothing else: it never connects anywhere,
 // never logs, and never prints a secret. cmd/outbox-cdc calls it and hands the
 // structs to the packages that they configure.
+//
+// # Files
+//
+//	config, mapping, types      the keys: structs, whose comments become schema and reference
+//	load, tree, bind, expand    file and variables into structs, each value with its position
+//	problem                     a fault: where it is, what was found, what to write instead
+//	check, check_*, share       rules over several keys
+//	profile, resolve            a table's mapping: the profile filled in, then outbox.Mapping
+//	coexistence                 the same of options next to another relay
+//	delivery                    exactly once
+//	credential                  secrets, read when they are needed
+//	print, schema               the configuration in force; the JSON schema
 package config
 
 import (

@@ -1,10 +1,3 @@
-// Package tablesql builds the SQL that reads and writes the rows of an outbox
-// table as its mapping says, and runs it on a given connection: what the status
-// updater and the sweeper both need is written here once. Identifiers are
-// quoted, values are bound; only the status values of the configuration stand
-// in the text, quoted, because a partial index serves no bound value.
-//
-// It decides nothing about rows, opens no connection and never retries.
 package tablesql
 
 import (
