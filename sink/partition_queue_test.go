@@ -3,6 +3,7 @@ package sink
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -235,6 +236,46 @@ func TestBackoff(t *testing.T) {
 	for _, n := range []int{6, 50, 1 << 40} {
 		if got := backoff(n, backoffMax); got != backoffMax {
 			t.Errorf("%d: %v", n, got)
+		}
+	}
+}
+
+// A record whose own time its topic refuses goes out once more with the time of producing, if its table has
+// that: those that the broker names, or all, and each once.
+func TestRetime(t *testing.T) {
+	refused := func(rejected ...int) reply {
+		return reply{code: sarama.ErrInvalidTimestamp, offset: -1, rejected: rejected}
+	}
+	for name, c := range map[string]struct {
+		replies []reply
+		with    func(rows []*outbox.Row)
+		again   bool // by the last reply
+		untimed []bool
+	}{
+		"all":                   {replies: []reply{refused()}, again: true, untimed: []bool{true, true, true}},
+		"one":                   {replies: []reply{refused(1)}, again: true, untimed: []bool{false, true, false}},
+		"one, then another":     {replies: []reply{refused(1), refused(0)}, again: true, untimed: []bool{true, true, false}},
+		"one twice":             {replies: []reply{refused(1), refused(1)}, untimed: []bool{false, true, false}},
+		"one, then all":         {replies: []reply{refused(1), refused()}, again: true, untimed: []bool{true, true, true}},
+		"another refusal":       {replies: []reply{{code: sarama.ErrInvalidRecord, offset: -1}}},
+		"no answer":             {replies: []reply{{err: errors.New("connection reset"), code: sarama.ErrInvalidTimestamp}}},
+		"no times of their own": {replies: []reply{refused()}, with: func(rows []*outbox.Row) { rows[0].Timestamp, rows[1].Timestamp, rows[2].Timestamp = 0, 0, 0 }},
+		"its table waits":       {replies: []reply{refused()}, with: func(rows []*outbox.Row) { rows[0].Table.Mapping.TimestampNow = false }},
+	} {
+		table := &outbox.Table{Mapping: outbox.Mapping{TimestampNow: true}}
+		b := &batch{}
+		for range 3 {
+			b.rows = append(b.rows, &outbox.Row{Table: table, Timestamp: 1})
+		}
+		if c.with != nil {
+			c.with(b.rows)
+		}
+		again := false
+		for _, r := range c.replies {
+			again = b.retime(r)
+		}
+		if again != c.again || !slices.Equal(b.untimed, c.untimed) {
+			t.Errorf("%s: again %v, with the time of producing %v", name, again, b.untimed)
 		}
 	}
 }
