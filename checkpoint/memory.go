@@ -33,6 +33,13 @@ func (c *Core) full() bool {
 	return c.rows.count >= c.cfg.MaxRows || c.rows.bytes >= c.cfg.MaxBytes
 }
 
+// Scattered says that many rows have left memory since the oldest row in flight came: those that are left may keep the
+// memory of all of them, which they share with their neighbours (mapping.Arena).
+func (c *Core) Scattered() bool {
+	oldest := c.rows.entries[0].prev
+	return oldest != 0 && c.rows.arrivals-c.rows.entries[oldest].arrival > 2*uint64(max(c.rows.count, c.cfg.MaxRows/4)) // #nosec G115 -- counts
+}
+
 // markAnswered: until a refused mark is answered again, its table brings no more rows
 // into memory.
 func (c *Core) markAnswered(e *entry) {

@@ -55,7 +55,8 @@ func (e *entry) awaitedBy(h *handback) {
 // rowTable holds the rows in memory. Its counts are those of its entries.
 type rowTable struct {
 	// entries[1:] are the rows; free ones are linked by next. Those in flight (every
-	// state but kept) form a list from head, which ends at entries[0].
+	// state but kept) form a list from head, which ends at entries[0]: before that is the one
+	// that has been in flight for longest.
 	entries []entry
 	free    uint32
 	head    uint32

@@ -135,6 +135,9 @@ func (d *Decoder) SetCharset(set *charset.Set) { d.set = set }
 // first frame of a connection.
 func (d *Decoder) SetEnums(enums map[uint32]bool) { d.enums = maps.Clone(enums) }
 
+// Apart has each row that comes from now on stand apart in memory: see mapping.Arena.
+func (d *Decoder) Apart(apart bool) { d.arena.Apart = apart }
+
 // Reset forgets the connection: the next frame is the first of a new one.
 func (d *Decoder) Reset() {
 	d.relations = make(map[uint32]*relation)

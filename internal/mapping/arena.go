@@ -28,6 +28,10 @@ const (
 // never uses memory again: the garbage collector takes a piece when no row
 // points into it. The zero Arena is ready. It is not safe for concurrent use.
 type Arena struct {
+	// Apart gives each row memory of its own, for when few of many rows are kept for long: a piece stays for as long as
+	// any of its rows does.
+	Apart bool
+
 	// The current pieces, and how much of each is given away. Cutting that off
 	// instead would cost a write barrier each time.
 	rows        []outbox.Row
@@ -65,7 +69,7 @@ func (a *Arena) row(long bool) *outbox.Row {
 	if cap(a.headerList) > headersPerSlab {
 		a.headerList = nil
 	}
-	if long {
+	if long || a.Apart {
 		return new(outbox.Row)
 	}
 	if a.rowsUsed == len(a.rows) {
@@ -78,7 +82,7 @@ func (a *Arena) row(long bool) *outbox.Row {
 
 // bytes returns n bytes, not nil. They are zero.
 func (a *Arena) bytes(n int) []byte {
-	if n >= ownBytes {
+	if n >= ownBytes || a.Apart {
 		return make([]byte, n)
 	}
 	if n > len(a.chunk)-a.bytesUsed || a.chunk == nil {
@@ -105,7 +109,7 @@ func (a *Arena) headers(list []outbox.Header) []outbox.Header {
 		return nil
 	}
 	long := func(h outbox.Header) bool { return len(h.Value) >= ownBytes } // see row
-	if n > headersPerSlab/4 || slices.ContainsFunc(list, long) {
+	if a.Apart || n > headersPerSlab/4 || slices.ContainsFunc(list, long) {
 		return slices.Clone(list)
 	}
 	if n > len(a.slab)-a.headersUsed {

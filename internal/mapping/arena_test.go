@@ -141,6 +141,25 @@ func TestARowKeepsNoOthersValues(t *testing.T) {
 	}
 }
 
+// One row that is kept of many that were sent keeps none of their memory when they stand apart.
+func TestARowThatStandsApartKeepsNoOther(t *testing.T) {
+	t.Parallel()
+	plan, values := plainPlan(t, 200)
+	arena := Arena{Apart: true}
+	sent, kept := plan.Row(values, &arena), plan.Row(values, &arena)
+	for what, p := range map[string]*byte{"row": (*byte)(unsafe.Pointer(sent)), "payload": &sent.Value[0], "id": unsafe.StringData(sent.ID), "header": (*byte)(unsafe.Pointer(&sent.Headers[0]))} { // #nosec G103 -- a test of memory
+		gone := make(chan struct{})
+		runtime.AddCleanup(p, func(done chan struct{}) { close(done) }, gone)
+		defer func() {
+			if !goesAway(gone) {
+				t.Errorf("the %s of a row that was sent stays in memory", what)
+			}
+			runtime.KeepAlive(kept)
+			runtime.KeepAlive(&arena)
+		}()
+	}
+}
+
 // goesAway collects garbage until the channel is closed.
 func goesAway(gone <-chan struct{}) bool {
 	deadline := time.After(10 * time.Second)
@@ -156,9 +175,11 @@ func goesAway(gone <-chan struct{}) bool {
 	}
 }
 
-func BenchmarkRow(b *testing.B) {
+func BenchmarkRow(b *testing.B)      { benchmarkRow(b, new(Arena)) }
+func BenchmarkRowApart(b *testing.B) { benchmarkRow(b, &Arena{Apart: true}) }
+
+func benchmarkRow(b *testing.B, arena *Arena) {
 	plan, values := plainPlan(b, 256)
-	arena := new(Arena)
 	b.ReportAllocs()
 	for b.Loop() {
 		plan.Row(values, arena)

@@ -132,6 +132,9 @@ func (d *driver) advance(now time.Time) {
 	d.carryOut(d.core.Take())
 	d.wal.confirm.Store(uint64(d.core.Confirm()))
 	d.wal.mayMake.Store(d.core.SlotMayBeMade())
+	scattered := d.core.Scattered()
+	d.wal.apart.Store(scattered)
+	d.sweeper.Apart(scattered)
 	d.gauges(now)
 }
 

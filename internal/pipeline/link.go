@@ -32,6 +32,8 @@ type link struct {
 	// sets both.
 	confirm atomic.Uint64
 	mayMake atomic.Bool
+	// apart: rows are scattered in memory, so those that come are to share none.
+	apart atomic.Bool
 	// atOnce is how many rows the driver's limit lets come at once; 0: any number.
 	atOnce atomic.Int64
 

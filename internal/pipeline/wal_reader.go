@@ -278,6 +278,7 @@ func (w *walReader) read(ctx context.Context) error {
 			w.received = max(w.received, m.WALEnd)
 			if b.Empty() {
 				b.began = time.Now()
+				w.decoder.Apart(w.apart.Load())
 			}
 			if err := w.decoder.Decode(m.Data, &b.Batch); err != nil {
 				return err

@@ -49,7 +49,7 @@ func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row,
 			if err != nil {
 				return nil, err
 			}
-			looks = append(looks, &tablesql.Look{Relation: p.relation, Bare: bare, Most: s.cfg.PageBytes})
+			looks = append(looks, &tablesql.Look{Relation: p.relation, Bare: bare, Most: s.cfg.PageBytes, Apart: s.apart.Load()})
 			contents[row.Table] = p.contents
 			places[row.Table] = make([]int, 0, len(rows)-i)
 		}

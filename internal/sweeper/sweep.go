@@ -51,7 +51,7 @@ func (s *Sweeper) sweepAround(ctx context.Context, req outbox.SweepRequest) (out
 }
 
 func (s *Sweeper) page(ctx context.Context, req outbox.SweepRequest, bare bool) (outbox.Page, error) {
-	reading := pageReading{Sweeper: s, request: req, bare: bare}
+	reading := pageReading{Sweeper: s, request: req, bare: bare, arena: mapping.Arena{Apart: s.apart.Load()}}
 	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		reading.conn = conn
 		return reading.run(ctx)

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -61,6 +62,7 @@ type Sweeper struct {
 	slowFetch   time.Duration
 	prepare     bool // connections may keep prepared statements
 	plans       *tablesql.RelationCache[*plan]
+	apart       atomic.Bool
 
 	mu sync.Mutex // guards what follows
 	// idOrders of tables whose rows are costly to find in order.
@@ -94,6 +96,9 @@ func New(cfg Config) (*Sweeper, error) {
 		dueIndexed:  make(map[*outbox.Table]dueIndexed),
 	}, nil
 }
+
+// Apart has each row that is read from now on stand apart in memory: see mapping.Arena.
+func (s *Sweeper) Apart(apart bool) { s.apart.Store(apart) }
 
 func setDefault[T int | time.Duration](field *T, value T) {
 	if *field <= 0 {

@@ -46,6 +46,7 @@ type Look struct {
 	Contents *Contents
 	Bare     bool
 	Changed  bool
+	Apart    bool // what is read of a row stands apart in memory: see mapping.Arena
 	Now      []*outbox.Row
 	// Most bounds the bytes of contents of all looks together: a row that comes after so many is a longError. 0: any number.
 	Most int
@@ -170,6 +171,7 @@ func attach(looks []*Look) {
 // rows that are something else, which saves a third of the server's work on a look.
 func (l *Look) begin(spent *int) (Params, error) {
 	l.Seen, l.Now, l.spent = make([]Seen, l.N), make([]*outbox.Row, l.N), spent
+	l.arena.Apart = l.Apart
 	for i := range l.Seen {
 		l.Seen[i].State = Pending
 	}
