@@ -232,6 +232,7 @@ func (c *Core) NextTick() time.Time {
 	at(c.watch.due)
 	at(c.pace.until)
 	at(c.topics.askAt)
+	at(c.txs.next)
 	for _, p := range c.parks.awake {
 		at(p.Next)
 		at(p.nextSweep)

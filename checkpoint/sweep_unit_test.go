@@ -692,6 +692,9 @@ func TestDiscardedTransactionsAreForgotten(t *testing.T) {
 		if c.Swept(outbox.Page{Snapshot: outbox.Snapshot{Xmin: 9000, Xmax: 9000}}); c.Take().Sweep != nil {
 			t.Error("it is asked for at once again")
 		}
+		if at := c.NextTick(); at.After(c.now.Add(sweepPause)) || at.IsZero() {
+			t.Errorf("the next is at %v", at)
+		}
 		if c.later(sweepPause); c.Take().Sweep == nil {
 			t.Error("it is not asked for again")
 		}
