@@ -33,7 +33,8 @@ type MappingSpec struct {
 	// client, franz-go and kafkajs. crc32: as librdkafka (consistent, consistent_random).
 	// fnv1a: as sarama's default. A change moves keys to other partitions.
 	Partitioner string `yaml:"partitioner" default:"murmur2" enum:"murmur2,crc32,fnv1a"`
-	// Timestamp is a timestamp column with the record's time. Left out: the time of producing.
+	// Timestamp is a timestamp column with the record's time. Kafka's retention.ms counts from it, so that a record of an
+	// old row, as of a replay, may be deleted before it is read. Left out: the time of producing.
 	Timestamp string `yaml:"timestamp"`
 	// TimestampRefused says what becomes of a row whose time is further from now than its topic takes
 	// (message.timestamp.before.max.ms, message.timestamp.after.max.ms). wait keeps it and its key waiting until the topic takes it, at no cost in attempts; now

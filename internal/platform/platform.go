@@ -97,6 +97,10 @@ var platforms = []Platform{
 	{
 		Name: "CloudNativePG", is: func(s *Signs) bool { return s.has("streaming_replica") && s.CloudNativePG },
 		set: "in the Cluster, spec.postgresql.parameters: %s", own: map[string]string{"wal_level": "wal_level = logical (the default)"},
+		whole: map[string]string{
+			"synchronized_standby_slots": "CloudNativePG sets synchronized_standby_slots to all other instances of the Cluster, where sync_replication_slots is on",
+			"synchronous_standby_names":  "in the Cluster: spec.postgresql.synchronous",
+		},
 		Failover: "from version 17 on the slot is kept with failover_slot: true, spec.replicationSlots.highAvailability.synchronizeLogicalDecoding: true and sync_replication_slots and hot_standby_feedback on. " +
 			"A primary that was demoted keeps its own slot of that name, and the slot is not kept there again until it is dropped on that instance (pg_drop_replication_slot); " + swept,
 	},
@@ -105,6 +109,8 @@ var platforms = []Platform{
 			return slices.Contains(s.CommandLine, "cluster_name") && slices.Contains(s.CommandLine, "max_locks_per_transaction")
 		},
 		set: "by patronictl edit-config, postgresql.parameters: %s", restart: "patronictl restart CLUSTER",
+		whole: map[string]string{"synchronized_standby_slots": "in each member's patroni.yml, postgresql.parameters: synchronized_standby_slots names the other members' slots. " +
+			"One list for all members would stop the stream at the next switchover, since no member has a slot of its own"},
 		Failover: "a slot is kept that is listed in slots of the dynamic configuration ({type: logical, database: …, plugin: pgoutput}), or from version 17 on one with failover_slot: true and " +
 			"sync_replication_slots = on; " + swept,
 	},

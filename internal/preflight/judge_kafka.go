@@ -43,9 +43,9 @@ var kafkaChecks = []check{
 	},
 	{
 		name: "record-times", judge: eachTopic(judgeRecordTimes),
-		looks:  "`message.timestamp.type`, `.before.max.ms` and `.after.max.ms` of topics of tables with `timestamp`, against their rows",
-		levels: "FAIL: the oldest row that waits is older than the topic takes, or the newest further ahead. WARN: a row that an outage keeps for a week will be, or the topic sets its own times",
-		why:    "the broker refuses a record whose time is out of bounds each time, so its row waits (`timestamp_refused`)",
+		looks:  "`message.timestamp.type`, `.before.max.ms`, `.after.max.ms` and `retention.ms` of topics of tables with `timestamp`, against their rows",
+		levels: "FAIL: the oldest row that waits is older than the topic takes, or the newest further ahead. WARN: it is older than the topic keeps, a row that an outage keeps for a week will not be taken, or the topic sets its own times",
+		why:    "the broker refuses a record whose time is out of bounds each time, so its row waits (`timestamp_refused`); one that is older than `retention.ms` it takes, and deletes within minutes",
 	},
 	{
 		name: "compaction", judge: eachTopic(judgeCompaction),
@@ -282,23 +282,33 @@ const recordTimeNow = "timestamp_refused: now  # in the table's mapping: such a 
 
 func judgeRecordTimes(j *judgment, subject string, c *ClusterFacts, t *TopicFacts) {
 	const longOutage = 7 * 86_400 // seconds
-	oldest, newest, mapped, waits := int64(-1), int64(0), false, false
+	before, after := t.Settings.number("message.timestamp.before.max.ms")/1000, t.Settings.number("message.timestamp.after.max.ms")/1000
+	var keeps int64 // seconds, counted from a record's own time; 0: for ever, or unknown
+	if strings.Contains(t.Settings["cleanup.policy"], "delete") {
+		keeps = t.Settings.number("retention.ms") / 1000
+	}
+	oldest, kept, newest, mapped, waits := int64(-1), int64(-1), int64(0), false, false // kept: of records that keep their row's time
 	for i := range j.Tables {
 		table := &j.Tables[i]
 		m := &table.Table.Mapping
 		if m.Timestamp == "" || !leadsTo(table, c.Name, t.Name) {
 			continue
 		}
-		if mapped = true; m.TimestampNow {
+		mapped = true
+		age := int64(-1)
+		if table.Backlog != nil && m.CreatedAt == m.Timestamp {
+			age = table.Backlog.Oldest
+		}
+		if !m.TimestampNow || before <= 0 || age <= before {
+			kept = max(kept, age)
+		}
+		if m.TimestampNow {
 			continue
 		}
 		waits = true
-		if table.Backlog != nil && m.CreatedAt == m.Timestamp {
-			oldest = max(oldest, table.Backlog.Oldest)
-		}
+		oldest = max(oldest, age)
 		newest = min(newest, table.Newest[m.Timestamp])
 	}
-	before, after := t.Settings.number("message.timestamp.before.max.ms")/1000, t.Settings.number("message.timestamp.after.max.ms")/1000
 	switch kind, known := t.Settings["message.timestamp.type"]; {
 	case !mapped:
 		j.ok(subject, "records have the time of their producing")
@@ -310,6 +320,9 @@ func judgeRecordTimes(j *judgment, subject string, c *ClusterFacts, t *TopicFact
 		j.fail(subject, fmt.Sprintf("message.timestamp.before.max.ms is %s, and the oldest row that waits is %s old", span(before), span(oldest)), c.configs(t, "message.timestamp.before.max.ms=9223372036854775807"), recordTimeNow)
 	case after > 0 && -newest > after:
 		j.fail(subject, fmt.Sprintf("message.timestamp.after.max.ms is %s, and the newest row is %s ahead", span(after), span(-newest)), "see the check times", c.configs(t, "message.timestamp.after.max.ms=9223372036854775807"))
+	case keeps > 0 && kept > keeps:
+		j.warn(subject, fmt.Sprintf("retention.ms is %s and counts from a record's time, and the oldest row that waits is %s old: its record may be deleted before it is read", span(keeps), span(kept)),
+			c.configs(t, fmt.Sprintf("retention.ms=%d", 2_000*kept)), "or "+c.configs(t, "message.timestamp.before.max.ms="+t.Settings["retention.ms"]), recordTimeNow)
 	case waits && before > 0 && before < longOutage:
 		j.warn(subject, fmt.Sprintf("message.timestamp.before.max.ms is %s: a row that an outage keeps for longer waits until somebody raises it", span(before)), c.configs(t, "message.timestamp.before.max.ms=9223372036854775807"), recordTimeNow)
 	default:

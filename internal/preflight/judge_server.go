@@ -342,7 +342,7 @@ func judgeSync(j *judgment) {
 		// To a plain role the sessions of others are hidden, so that a count of none says nothing.
 		j.warn("", "synchronous_standby_names = "+sql.Literal(names)+", and no standby is connected: commits, our own too, wait until one is", hint...)
 	default:
-		j.ok("", "commits wait for %s; a row is published once its commit is visible", names)
+		j.ok("", "commits wait for %s; an event can be in Kafka before its row can be read", names)
 	}
 }
 

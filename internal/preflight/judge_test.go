@@ -13,6 +13,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
+	"github.com/outbox-cdc/outbox-cdc/internal/platform"
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 	"github.com/outbox-cdc/outbox-cdc/replication"
@@ -117,6 +118,10 @@ func TestNothingIsSaidOfWhatIsSound(t *testing.T) {
 	}
 }
 
+func cloudNativePG(f *Facts) {
+	f.Server.Signs = platform.Signs{Roles: []string{"streaming_replica"}, CloudNativePG: true}
+}
+
 func setting(name, value string) func(*Facts) {
 	return func(f *Facts) {
 		s := f.Server.Settings[name]
@@ -195,9 +200,13 @@ func TestJudgments(t *testing.T) {
 			f.Server.Settings["idle_replication_slot_timeout"] = Setting{"864000", "s"}
 			f.Tables[0].Table.Mapping.Published = outbox.PublishedNone
 		}, []string{"rows of tables without state are lost", "idle_replication_slot_timeout = 0"}},
-		"sync is us":    {"sync-replication", Warn, func(f *Facts) { f.State.SyncStandbys = "*" }, []string{"counts outbox-cdc itself"}},
-		"sync alone":    {"sync-replication", Warn, func(f *Facts) { f.State.SyncStandbys, f.Server.Superuser = "ghost", true }, []string{"no standby is connected"}},
-		"sync":          {"sync-replication", OK, func(f *Facts) { f.State.SyncStandbys, f.Server.Standbys = "a", 1 }, []string{"once its commit is visible"}},
+		"sync is us": {"sync-replication", Warn, func(f *Facts) { f.State.SyncStandbys = "*" }, []string{"counts outbox-cdc itself"}},
+		"sync alone": {"sync-replication", Warn, func(f *Facts) { f.State.SyncStandbys, f.Server.Superuser = "ghost", true }, []string{"no standby is connected"}},
+		"sync":       {"sync-replication", OK, func(f *Facts) { f.State.SyncStandbys, f.Server.Standbys = "a", 1 }, []string{"before its row can be read"}},
+		"sync is us, CloudNativePG": {"sync-replication", Warn, func(f *Facts) {
+			cloudNativePG(f)
+			f.State.SyncStandbys = "*"
+		}, []string{"in the Cluster: spec.postgresql.synchronous"}},
 		"slot not kept": {"failover-slot", Warn, standby, []string{"failover_slot: true", `ALTER_REPLICATION_SLOT "outbox_cdc_orders" (FAILOVER true)`, "sync_replication_slots = on"}},
 		"kept by Patroni": {"failover-slot", Skip, func(f *Facts) {
 			standby(f)
@@ -209,6 +218,16 @@ func TestJudgments(t *testing.T) {
 			standby(f)
 			f.Stream.Replication.Failover, f.State.Slot.Failover = true, true
 		}, []string{"synchronized_standby_slots is empty", "= 'standby1'"}},
+		"kept, overtaking, CloudNativePG": {"failover-slot", Warn, func(f *Facts) {
+			standby(f)
+			cloudNativePG(f)
+			f.Stream.Replication.Failover, f.State.Slot.Failover = true, true
+		}, []string{"CloudNativePG sets synchronized_standby_slots to all other instances"}},
+		"kept, overtaking, Patroni": {"failover-slot", Warn, func(f *Facts) {
+			standby(f)
+			f.Server.Signs.CommandLine = []string{"cluster_name", "max_locks_per_transaction"}
+			f.Stream.Replication.Failover, f.State.Slot.Failover = true, true
+		}, []string{"in each member's patroni.yml"}},
 		"kept, ghost": {"failover-slot", Fail, func(f *Facts) {
 			f.Stream.Replication.Failover, f.State.Slot.Failover = true, true
 			setting("synchronized_standby_slots", "ghost")(f)
@@ -431,10 +450,26 @@ func TestJudgments(t *testing.T) {
 			f.Tables[0].Backlog.Oldest, f.Tables[0].Table.Mapping.TimestampNow = 90_000, true
 		}, nil},
 		"older after an outage": {"record-times", Warn, times("86400000", "CreateTime"), []string{"that an outage keeps for longer waits", "timestamp_refused: now"}},
-		"times of arrival":      {"record-times", Warn, times("86400000", "LogAppendTime"), []string{"LogAppendTime"}},
-		"times that are taken":  {"record-times", OK, times("9223372036854775807", "CreateTime"), nil},
-		"local times":           {"times", Warn, func(f *Facts) { f.Tables[0].Newest = map[string]int64{"created_at": -7200} }, []string{"counts as UTC", "2h00m ahead", "time_zone: ", "TYPE timestamptz"}},
-		"local times, west":     {"times", Warn, func(f *Facts) { f.Tables[0].Newest = map[string]int64{"created_at": 4*3600 + 3} }, []string{"counts as UTC", "4h00m ago", "time_zone: "}},
+		"older than the topic keeps": {"record-times", Warn, func(f *Facts) {
+			times("9223372036854775807", "CreateTime")(f)
+			f.Tables[0].Backlog.Oldest = 90_000
+			f.Kafka[0].Topics[0].Settings["retention.ms"] = "86400000"
+		}, []string{"retention.ms is 24h00m", "is 25h00m old", "retention.ms=180000000", "message.timestamp.before.max.ms=86400000", "timestamp_refused: now"}},
+		"older than the topic keeps, with another time": {"record-times", OK, func(f *Facts) {
+			times("86400000", "CreateTime")(f)
+			f.Tables[0].Backlog.Oldest, f.Tables[0].Table.Mapping.TimestampNow = 90_000, true
+			f.Kafka[0].Topics[0].Settings["retention.ms"] = "86400000"
+		}, nil},
+		"older than a compacted topic": {"record-times", OK, func(f *Facts) {
+			times("9223372036854775807", "CreateTime")(f)
+			f.Tables[0].Backlog.Oldest = 90_000
+			s := f.Kafka[0].Topics[0].Settings
+			s["retention.ms"], s["cleanup.policy"] = "86400000", "compact"
+		}, nil},
+		"times of arrival":     {"record-times", Warn, times("86400000", "LogAppendTime"), []string{"LogAppendTime"}},
+		"times that are taken": {"record-times", OK, times("9223372036854775807", "CreateTime"), nil},
+		"local times":          {"times", Warn, func(f *Facts) { f.Tables[0].Newest = map[string]int64{"created_at": -7200} }, []string{"counts as UTC", "2h00m ahead", "time_zone: ", "TYPE timestamptz"}},
+		"local times, west":    {"times", Warn, func(f *Facts) { f.Tables[0].Newest = map[string]int64{"created_at": 4*3600 + 3} }, []string{"counts as UTC", "4h00m ago", "time_zone: "}},
 		"times of another zone": {"times", Warn, func(f *Facts) {
 			f.Tables[0].Newest, f.Tables[0].Table.Mapping.Zone = map[string]int64{"created_at": -7200}, time.FixedZone("Europe/London", 0)
 		}, []string{"counts as Europe/London", "2h00m ahead", "time_zone: "}},
