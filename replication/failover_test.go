@@ -2,7 +2,9 @@ package replication
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -125,17 +127,7 @@ func TestFailoverSlotIsCarriedAlong(t *testing.T) {
 	c := b.stream(t)
 	b.insert(t, 3)
 	receive(t, c, 3)
-	harness.Eventually(t, patience, func() error {
-		ready, err := harness.TryOne[bool](t.Context(), standby,
-			`SELECT coalesce(bool_or(synced AND NOT temporary), false) FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
-		if err == nil && !ready {
-			err = errors.New("the slot is not carried along yet")
-		}
-		// A slot becomes ready as its consumer confirms further.
-		b.Exec(t, `SELECT pg_log_standby_snapshot()`)
-		confirmAll(t, c)
-		return err
-	})
+	carriedAlong(t, b, c, standby)
 	state, err := Inspect(t.Context(), b.Conn(t).PgConn(), b.cfg)
 	if err != nil || !state.Slot.Failover {
 		t.Fatalf("%+v, %v", state.Slot, err)
@@ -157,6 +149,75 @@ func TestFailoverSlotIsCarriedAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	receive(t, successor, 5)
+}
+
+// carriedAlong waits until the standby keeps the stream's slot.
+func carriedAlong(t *testing.T, b *bench, c *Conn, standby *harness.DB) {
+	t.Helper()
+	harness.Eventually(t, patience, func() error {
+		ready, err := harness.TryOne[bool](t.Context(), standby,
+			`SELECT coalesce(bool_or(synced AND NOT temporary), false) FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
+		if err == nil && !ready {
+			err = errors.New("the slot is not carried along yet")
+		}
+		// A slot becomes ready as its consumer confirms further.
+		b.Exec(t, `SELECT pg_log_standby_snapshot()`)
+		confirmAll(t, c)
+		return err
+	})
+}
+
+// A primary that comes back as a standby has the slot that it made itself. Its server keeps no slot
+// of that name for the new primary until it is dropped there, as docs/platforms.md says.
+func TestAFormerPrimaryKeepsItsSlot(t *testing.T) {
+	t.Parallel()
+	failoverSlots(t)
+	b, standby := withStandby(t, nil, map[string]string{"sync_replication_slots": "on"})
+	b.cfg.Failover, b.setup.Failover = true, true
+	b.init(t)
+	c := b.stream(t)
+	carriedAlong(t, b, c, standby)
+	c.Close(t.Context())
+	former := b.DB
+	if err := former.Server.Stop(t.Context(), localpg.Fast); err != nil { // the standby has all of its WAL
+		t.Fatal(err)
+	}
+	promote(t, standby)
+	standby.Exec(t, `SELECT pg_create_physical_replication_slot('sb2', true)`)
+	follow(t, former.Server, map[string]string{
+		"primary_conninfo": standby.DSN, "primary_slot_name": "sb2", "hot_standby_feedback": "on", "sync_replication_slots": "on",
+	})
+
+	b.DB, b.cfg.DSN = standby, standby.DSN
+	successor := b.stream(t)
+	harness.Eventually(t, patience, func() error {
+		if !strings.Contains(former.Server.Log(), "already exists on the standby") {
+			return errors.New("the former primary says nothing of its slot")
+		}
+		return nil
+	})
+	if harness.One[bool](t, former, `SELECT synced FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot) {
+		t.Error("the former primary's own slot is taken for a synchronised one")
+	}
+	former.Exec(t, `SELECT pg_drop_replication_slot($1)`, b.cfg.Slot)
+	carriedAlong(t, b, successor, former)
+}
+
+// follow starts a stopped server again, as a standby.
+func follow(t *testing.T, s *localpg.Server, settings map[string]string) {
+	t.Helper()
+	conf, err := os.OpenFile(filepath.Join(s.DataDir(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range settings {
+		if _, err := fmt.Fprintf(conf, "%s = '%s'\n", name, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(conf.Close(), os.WriteFile(filepath.Join(s.DataDir(), "standby.signal"), nil, 0o600), s.Resume(t.Context())); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // confirmAll confirms everything that comes within a moment.
