@@ -68,6 +68,12 @@ jars() {
 # jvm runs Java with the jars: a class, or a source file.
 jvm() { java -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$work/jars/*" "$@"; }
 
+# serve LOG CLASS [ARGUMENT…] runs it until the script ends. Its process is Java's own: to end a function's would leave Java behind.
+serve() {
+  java -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$work/jars/*" "${@:2}" >>"$1" 2>&1 &
+  started+=($!)
+}
+
 # python_packages NAME==VERSION… makes $work/venv with them.
 python_packages() {
   need python3
@@ -131,8 +137,7 @@ $(printf '%s\n' "$@")
 EOF
   jvm kafka.tools.StorageTool format -t ZmluZGluZ3MtY2x1c3Rlcg -c "$work/server.properties" >"$work/kafka.log" 2>&1 ||
     fail "formatting: $(tail -n 1 "$work/kafka.log")"
-  jvm kafka.Kafka "$work/server.properties" >>"$work/kafka.log" 2>&1 &
-  started+=($!)
+  serve "$work/kafka.log" kafka.Kafka "$work/server.properties"
   until_true 120 listens "$port" || fail "Kafka did not start: $(tail -n 1 "$work/kafka.log")"
 }
 
