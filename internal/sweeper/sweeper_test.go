@@ -651,3 +651,13 @@ func TestNoRowIsTakenForGoneByARewrite(t *testing.T) {
 		}
 	}
 }
+
+// A page of no table has a snapshot: the core asks for it alone.
+func TestPageOfNothing(t *testing.T) {
+	b := newBench(t, fixture.Plain())
+	b.db.Exec(t, `INSERT INTO plain (body) VALUES ('x')`)
+	page, err := b.sweeper.Sweep(t.Context(), outbox.SweepRequest{Limit: 10})
+	if err != nil || len(page.Rows) > 0 || page.More || page.Snapshot.Xmax == 0 || page.Insert == 0 {
+		t.Errorf("%+v, %v", page, err)
+	}
+}
