@@ -326,7 +326,7 @@ func (a *arena) encode(b *batch, codec sarama.CompressionCodec) *sarama.RecordBa
 		a.recordRefs = append(a.recordRefs, &a.records[len(a.records)-1])
 	}
 	if b.request != nil && len(b.request.Batch.Units) > 0 {
-		codec = sarama.CompressionNone // see logBatch
+		codec = sarama.CompressionNone // the journal is read without decompressing, see logBatch
 	}
 	return &sarama.RecordBatch{
 		Version: 2, IsTransactional: b.request != nil, Codec: codec, CompressionLevel: sarama.CompressionLevelDefault,

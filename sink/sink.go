@@ -67,8 +67,8 @@ type Config struct {
 
 	// DialTimeout bounds the making of a connection. Default: 2s.
 	DialTimeout time.Duration
-	// RequestTimeout is how long a broker may wait for its replicas before it
-	// answers a produce request. Default: 10s; with Until at most 3s.
+	// RequestTimeout is how long a broker may take to acknowledge a produce request, its
+	// replicas included. Default: 10s; with Until at most 3s.
 	RequestTimeout time.Duration
 	// Until, if set, is asked until when rows may be published, by the monotonic
 	// clock: no produce request leaves later than RequestTimeout before it.

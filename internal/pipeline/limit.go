@@ -25,7 +25,7 @@ const (
 type limit struct {
 	Limits
 	taken uint64    // rows that came into the Core so far
-	paid  time.Time // when more may come
+	next  time.Time // when more may come
 
 	backOff  backOff
 	sampled  time.Time
@@ -54,14 +54,14 @@ func (l *limit) charge(now time.Time, arrived uint64) time.Time {
 	l.taken = arrived
 	rate, _ := l.inForce()
 	if rate == 0 {
-		l.paid = time.Time{}
-		return l.paid
+		l.next = time.Time{}
+		return l.next
 	}
-	if l.paid.Before(now) {
-		l.paid = now
+	if l.next.Before(now) {
+		l.next = now
 	}
-	l.paid = l.paid.Add(time.Duration(float64(rows) / rate * float64(time.Second)))
-	return l.paid
+	l.next = l.next.Add(time.Duration(float64(rows) / rate * float64(time.Second)))
+	return l.next
 }
 
 // share is how many rows may come at once, 0: any number.
@@ -174,10 +174,13 @@ func (b *statusTracker) paced(rows float64, reason string) {
 
 // Why rows are taken no faster, as metrics and status say it.
 const (
-	paceConfigured = "configured"     // limits.rows_per_second
-	paceStandby    = "standby_lag"    // a standby falls behind
-	paceLocks      = "lock_waits"     // sessions wait for locks of ours
-	paceRecovering = "recovering"     // the trouble is over, the limit rises
+	paceConfigured = "configured"  // limits.rows_per_second
+	paceStandby    = "standby_lag" // a standby falls behind
+	paceLocks      = "lock_waits"  // sessions wait for locks of ours
+	paceRecovering = "recovering"  // the trouble is over, the limit rises
+)
+
+const (
 	backOffFloor   = 1000             // rows per second that the back-off always leaves,
 	floorOfFixed   = 10               // or this part of a configured limit that is less than ten times as much
 	backOffSteps   = 16               // samples in which the limit rises by the rate at which trouble came

@@ -187,7 +187,7 @@ type Table struct {
 	Pending *int64 `json:"pending_rows,omitempty"`
 	// PendingCapped is true where there are more than `pending_rows`.
 	PendingCapped bool `json:"pending_capped,omitempty"`
-	// Oldest is the age of the oldest pending row; 0: there is none, or no creation time is mapped.
+	// Oldest is the age of the oldest pending row whose time has come; 0: there is none, or no creation time is mapped.
 	Oldest float64 `json:"pending_oldest_seconds"`
 	// Failed rows. Missing: not counted yet, `failed_unknown`, or the table has no failed state.
 	Failed *int64 `json:"failed_rows,omitempty"`

@@ -19,7 +19,7 @@ func fold(name string) string {
 	}, strings.ToLower(name))
 }
 
-// bare is a name without what is put around names: msgKey is a key, body_txt a body.
+// bare is a name without common prefixes and suffixes: msgKey is a key, body_txt a body.
 func bare(name string) string {
 	m := around.FindStringSubmatch(fold(name))
 	return m[1]

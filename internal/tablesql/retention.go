@@ -18,7 +18,7 @@ type Removal struct {
 	still    string // what has to hold of a row once it is locked
 }
 
-// Expired is of rows that were sent longer ago than the age.
+// Expired selects rows that were sent longer ago than the age.
 func (r *Relation) Expired(age time.Duration) (*Removal, error) {
 	expired, err := r.expired(age)
 	if err != nil {
@@ -28,7 +28,7 @@ func (r *Relation) Expired(age time.Duration) (*Removal, error) {
 	return &Removal{relation: r, where: where, still: where}, nil
 }
 
-// ExpiredUnsent is of rows that were created longer ago than the age and are
+// ExpiredUnsent selects rows that were created longer ago than the age and are
 // still pending, or failed. It leaves rows with the ids and those that are asked for
 // again.
 func (r *Relation) ExpiredUnsent(age time.Duration, ids []string) (*Removal, error) {

@@ -118,7 +118,7 @@ func packages(t *testing.T) []listed {
 	}
 }
 
-// top is what the repository shows first: the rooms of a row's way, and next to
+// top is what the repository shows first: the packages of a row's way, and next to
 // them internal/ for every other package.
 var top = []string{"cmd", "replication", "decoder", "sink", "checkpoint", "statusupdater", "sql", "test", "internal", "docs", "deploy", "examples", "findings"}
 

@@ -63,12 +63,12 @@ func TestTheDesignNamesEveryPackage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rooms, _ := strings.Cut(string(text), "\n## The rooms\n")
-	rooms, _, _ = strings.Cut(rooms, "\nArrows point down")
+	_, packages, _ := strings.Cut(string(text), "\n## The packages\n")
+	packages, _, _ = strings.Cut(packages, "\nArrows point down")
 	for name := range arrows {
 		last := name[strings.LastIndex(name, "/")+1:]
-		if !regexp.MustCompile(`(?m)^[a-z /,-]*\b` + last + `\b`).MatchString(rooms) {
-			t.Errorf("package %s is not among the rooms", name)
+		if !regexp.MustCompile(`(?m)^[a-z /,-]*\b` + last + `\b`).MatchString(packages) {
+			t.Errorf("package %s is not among the packages", name)
 		}
 	}
 }
