@@ -25,7 +25,7 @@ func (c *Core) Pause(paused []outbox.Park) {
 	for _, p := range slices.Clone(c.parks.list) {
 		ended := !slices.ContainsFunc(paused, func(told outbox.Park) bool { return told.Scope == p.Scope })
 		if p.Cause == outbox.CausePaused && ended {
-			c.park(p.Scope, outbox.CauseResumed, "it was paused; what came meanwhile goes first", time.Time{})
+			c.park(p.Scope, outbox.CauseResumed, "the pause is over: rows that came during it go first", time.Time{})
 		}
 	}
 }

@@ -112,7 +112,7 @@ func (c *Core) unknownTopicsPark(r *outbox.Row) *park {
 	case c.tables.stateless, c.parks.keys[r.Table.String()] < c.cfg.MaxKeys, c.topics.proven[topic], c.parks.of(topic) != nil, p != nil && p.knownTopics[topic]:
 		return nil
 	case p == nil || p.phase != sweeping:
-		return c.parkTopics(r.Table, fmt.Sprintf("more than %d keys are parked, and further rows that can be no record name unknown topics", c.cfg.MaxKeys))
+		return c.parkTopics(r.Table, fmt.Sprintf("more than %d keys are parked: further rows that cannot become a record and name an unknown topic wait together", c.cfg.MaxKeys))
 	}
 	return p
 }

@@ -207,7 +207,7 @@ func unusable(s *State, remembered Identity) string {
 	case slot.Confirmed == 0:
 		return "was never completed"
 	case slot.Confirmed > s.Insert:
-		return fmt.Sprintf("is at %v, beyond the end of the WAL at %v: it is older than the data around it", slot.Confirmed, s.Insert)
+		return fmt.Sprintf("is at %v, but the WAL ends at %v: the database was put back (from a backup, by a failover), the slot was not", slot.Confirmed, s.Insert)
 	case remembered.SystemID != "" && s.SystemID != "" && remembered.SystemID != s.SystemID:
 		return fmt.Sprintf("is on another database cluster (system identifier %s, before %s)", s.SystemID, remembered.SystemID)
 	}

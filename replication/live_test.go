@@ -893,7 +893,7 @@ func TestSlotFromTheFutureIsUnsound(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, v := b.judge(t, c, Identity{})
-	if v.Sound || v.Slot != Remake || !strings.Contains(v.Reason, "beyond the end of the WAL") {
+	if v.Sound || v.Slot != Remake || !strings.Contains(v.Reason, "but the WAL ends at") {
 		t.Fatalf("verdict %+v", v)
 	}
 	if _, err := c.MakeSlot(t.Context(), v.Slot, patience); err != nil {

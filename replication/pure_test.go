@@ -361,7 +361,7 @@ func TestJudge(t *testing.T) {
 		"lost":              {spoil: func(s *State, _ *outbox.Identity) { s.Slot.WALStatus = "lost" }, cause: "slot", reason: "max_slot_wal_keep_size", slot: Remake},
 		"invalidated":       {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Invalidation, s.Slot.IdleTimeout = "idle_timeout", "1d" }, cause: "slot", reason: "idle_timeout: nobody read from it for idle_replication_slot_timeout (1d)", slot: Remake},
 		"half made":         {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Confirmed = 0 }, cause: "slot", reason: "never completed", slot: Remake},
-		"future":            {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Confirmed = 1001 }, cause: "slot", reason: "beyond the end of the WAL", slot: Remake},
+		"future":            {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Confirmed = 1001 }, cause: "slot", reason: "but the WAL ends at", slot: Remake},
 		"at the end":        {spoil: func(s *State, _ *outbox.Identity) { s.Slot.Confirmed = 1000 }},
 		"another cluster":   {spoil: func(s *State, _ *outbox.Identity) { s.SystemID = "701" }, cause: "slot", reason: "another database cluster", slot: Remake},
 		"failover, carried": {spoil: func(s *State, _ *outbox.Identity) { s.Timeline = 2; s.Ended = map[uint32]outbox.LSN{1: 950} }},

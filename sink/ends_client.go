@@ -390,7 +390,7 @@ func stableEnds(b *sarama.Broker, these []*end) error {
 		at, is := stable[e.topicPartition]
 		high, both := all[e.topicPartition]
 		if e.ended = is && both && at >= high; !e.ended && e.err == nil {
-			e.err = fmt.Errorf("%w: grant READ on the topic to our user: whose transaction is open there cannot be told", sarama.ErrTopicAuthorizationFailed)
+			e.err = fmt.Errorf("%w: our user may not see whose transaction is open there: grant it READ on the topic", sarama.ErrTopicAuthorizationFailed)
 		}
 	}
 	return nil

@@ -54,7 +54,7 @@ type refusedFrame struct{ error }
 type notKafka struct{ length [4]byte }
 
 func (e *notKafka) Error() string {
-	return fmt.Sprintf("an answer that begins with %q is none of Kafka's", e.length[:])
+	return fmt.Sprintf("the answer begins with %q, which no Kafka broker sends: is it a broker's port, and is tls as it is there?", e.length[:])
 }
 
 // Read ends before the first frame that cannot be one.

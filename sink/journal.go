@@ -14,7 +14,7 @@ import (
 var (
 	errCompressed = errors.New("a batch is compressed: compression.type of the topic must be producer")
 	errGap        = errors.New("records are missing in a batch: cleanup.policy of the topic must be delete")
-	errRecord     = errors.New("a record is not as it should be")
+	errRecord     = errors.New("a record is damaged, or somebody else wrote it")
 	errNoBatch    = errors.New("somebody else writes to the journal, in a form older than transactions")
 )
 

@@ -295,7 +295,7 @@ func apart(err error) bool {
 }
 
 // errUnknownTable: the table was taken out of the configuration.
-var errUnknownTable = errors.New("the table is not the stream's")
+var errUnknownTable = errors.New("the table was taken out of the stream")
 
 func (u *Updater) tableOf(name string) *outbox.Table {
 	for _, t := range u.cfg.Tables {

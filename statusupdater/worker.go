@@ -119,7 +119,7 @@ func (p *process) setAside(key queueKey, items []*item) {
 	for _, it := range items {
 		if it.aside++; it.aside == 10 || it.aside%1000 == 0 {
 			p.cfg.Log.Warn().Stringer("table", p.key.table).Strs("id", outbox.SplitID(it.mark.Row.ID)).Int("tries", it.aside).
-				Msg("a row stays locked, or a trigger keeps it from being marked; it is tried on")
+				Msg("the row was published and cannot be marked: somebody has it locked, or a trigger is in the way; it is tried again")
 		}
 	}
 	key.free = items[0].aside%10 != 0 // now and then a try waits for the lock: is there one?

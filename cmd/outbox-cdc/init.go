@@ -233,7 +233,7 @@ func apply(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup repli
 func chooseDatabase(cfg *config.Config, name string) ([]*config.Stream, error) {
 	chosen, err := chooseStreams(cfg, name)
 	if len(chosen) > 1 && os.Getenv(adminVariable) != "" {
-		return nil, usage("%s is one database's: name the stream with --stream", adminVariable)
+		return nil, usage("%s leads to one database, and there are several streams: choose one with --stream NAME", adminVariable)
 	}
 	return chosen, err
 }

@@ -23,13 +23,13 @@ func journalCommand(io streams) *cobra.Command {
 	var yes bool
 	c := &cobra.Command{
 		Use:   "reset",
-		Short: "Begin the journal of a stream again",
-		Long: `Begins the journal of a stream that delivers exactly once again, on each of its Kafka clusters: the topic
-is removed and made, and schema outbox_cdc forgets what it knows of it. It is for a journal that was
-deleted or truncated, since the stream refuses to start with it.
+		Short: "Replace the journal of a stream by an empty one",
+		Long: `Replaces the journal of an exactly-once stream by an empty one, on each of its Kafka clusters: deletes the
+topic, creates it, and has schema outbox_cdc forget the old one. Use it where the journal was deleted or
+truncated: the stream does not start with such a one.
 
-Rows that were published and are not marked yet are PENDING: they are published once more. While a
-process leads the stream it refuses.`,
+Rows that were published and are not marked yet are still PENDING, and are published once more. The command
+refuses while a process leads the stream.`,
 		Example: `  outbox-cdc journal reset --stream orders --yes`,
 	}
 	file, logs := configFlag(c), addLogFlags(c)
@@ -100,7 +100,7 @@ func removeJournal(ctx context.Context, p *preflight.Stream, j *preflight.Journa
 	}
 	err := j.Topic.Remove(ctx, p.Kafka[j.Cluster])
 	if errors.Is(err, journal.ErrRefused) {
-		return &failure{exitPermanent, fmt.Errorf("%w; who may, runs\n%s\nand repeats this command then", err, j.Topic.RemoveCommand(j.Bootstrap))}
+		return &failure{exitPermanent, fmt.Errorf("%w; have somebody run this who may, then repeat the command\n%s", err, j.Topic.RemoveCommand(j.Bootstrap))}
 	}
 	if err != nil {
 		return err
@@ -158,7 +158,7 @@ func initJournal(ctx context.Context, s *preflight.Stream, j *preflight.Journal,
 	case errors.Is(err, sink.InvalidReplicationFactor):
 		return fmt.Errorf("%w; start the brokers that are missing, or make the topic with fewer replicas\n%s", err, j.Topic.Command(j.Bootstrap, max(1, j.Replicas-1)))
 	case errors.Is(err, journal.ErrRefused):
-		return &failure{exitPermanent, fmt.Errorf("%w; who may, runs\n%s", err, j.Topic.Command(j.Bootstrap, j.Replicas))}
+		return &failure{exitPermanent, fmt.Errorf("%w; have somebody run this who may\n%s", err, j.Topic.Command(j.Bootstrap, j.Replicas))}
 	case err != nil:
 		return err
 	}

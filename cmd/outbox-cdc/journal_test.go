@@ -32,7 +32,7 @@ streams:
 		exit int
 		want []string
 	}{
-		{sarama.ErrTopicAuthorizationFailed, "Authorization failed.", exitPermanent, []string{"the brokers refuse to make topic __outbox-cdc-orders-journal", "Authorization failed.", "who may, runs", "kafka-topics.sh"}},
+		{sarama.ErrTopicAuthorizationFailed, "Authorization failed.", exitPermanent, []string{"the brokers refuse to make topic __outbox-cdc-orders-journal", "Authorization failed.", "have somebody run this who may", "kafka-topics.sh"}},
 		{
 			sarama.ErrInvalidReplicationFactor, "The target replication factor of 3 cannot be reached because only 2 broker(s) are registered.", exitFailure,
 			[]string{"only 2 broker(s) are registered", "start the brokers that are missing", "--replication-factor 1"},

@@ -28,13 +28,13 @@ func previewCommand(io streams) *cobra.Command {
 		Use:   "preview",
 		Short: "Show the records that rows would become; nothing is published",
 		Long: `Shows the records that the next pending rows would become, or those of --id, whatever their state:
-topic, partition, key, headers and value. Rows that can be no record are shown with their error.
+topic, partition, key, headers and value. A row that cannot become a record is shown with its error.
 Nothing is published, nothing is marked, and Kafka is not asked.
 
 With --stdin a row is read from standard input: a JSON object with its columns. Those that are left
 out are NULL. PostgreSQL reads the values by the columns' types, and the row is inserted nowhere.
 
-Exit code 3: a row can be no record.`,
+Exit code 3: a row cannot become a record.`,
 		Example: `  outbox-cdc preview
   outbox-cdc preview --table public.outbox --id 4711 --json
   echo '{"id": 1, "topic": "orders", "payload": "{}"}' | outbox-cdc preview --table public.outbox --stdin`,
@@ -98,7 +98,7 @@ func runPreview(c *cobra.Command, p *filterFlags, stdin bool, io streams) error 
 		err = printJSON(io.out, all)
 	}
 	if err == nil && wrong > 0 {
-		return &failure{exitPermanent, fmt.Errorf("%s can be no record", plural(wrong, "row"))}
+		return &failure{exitPermanent, fmt.Errorf("%s cannot become a record", plural(wrong, "row"))}
 	}
 	return err
 }

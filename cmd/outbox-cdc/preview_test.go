@@ -14,7 +14,7 @@ func TestPreview(t *testing.T) {
 	db.Exec(t, `INSERT INTO outbox (topic, key, payload, headers) VALUES ('orders', 'k', '{"total": 12}', '{"source": "shop"}'), ('bad', 'k', 'x', '{"source": {}}')`)
 	out, said := command(t, exitPermanent, "preview", "-c", c)
 	mustHave(t, out, "stream orders, table public.outbox: 3 rows\n", "bills", `{"total": 12}`, "source=shop", `NO RECORD: column "headers"`)
-	mustHave(t, said, "1 row can be no record")
+	mustHave(t, said, "1 row cannot become a record")
 
 	one := decoded[previewed](t, "preview", "-c", c, "--id", "1").Tables[0].Records
 	if len(one) != 1 || one[0].Topic != "orders" || *one[0].Key.Text != "a" || *one[0].Value.Text != "secret payload" || one[0].Pending {

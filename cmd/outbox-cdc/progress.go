@@ -44,7 +44,7 @@ func (p *progress) tell(done, of int, now time.Time) {
 	p.told = now
 	words := progressWords(done, of, now.Sub(p.began))
 	if p.terminal == nil {
-		p.log.Info().Int("done", done).Int("of", of).Str("what", p.what).Msg("working: " + words)
+		p.log.Info().Int("done", done).Int("of", of).Str("what", p.what).Msg("in progress: " + words)
 		return
 	}
 	fmt.Fprintf(p.terminal, "\r\x1b[K%s: %s", printable(p.what), words) // carriage return, and the rest of the line is erased

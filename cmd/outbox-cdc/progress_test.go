@@ -35,7 +35,7 @@ func TestProgressIsToldNowAndThen(t *testing.T) {
 		p.tell(second*100, 10_000, p.began.Add(time.Duration(second)*time.Second))
 	}
 	p.end()
-	if lines := strings.Count(log.String(), "\n"); lines != 2 || !strings.Contains(log.String(), "working: 1000 of 10000 rows, 100/s, 1m30s left") {
+	if lines := strings.Count(log.String(), "\n"); lines != 2 || !strings.Contains(log.String(), "in progress: 1000 of 10000 rows, 100/s, 1m30s left") {
 		t.Errorf("%d lines:\n%s", lines, log.String())
 	}
 	p = newProgress(&bytes.Buffer{}, zerolog.New(&log), "requeue rows of a\x1b[2Jb")

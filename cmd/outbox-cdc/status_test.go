@@ -92,7 +92,7 @@ func TestStatusFromDatabaseAndProcess(t *testing.T) {
 
 	db.Exec(t, `ALTER TABLE outbox RENAME TO letters`)
 	out, _ = command(t, 1, "status", "-c", c)
-	mustHave(t, out, "it is called public.letters now: write table: public.letters in the configuration, or give the table its name back")
+	mustHave(t, out, "it is called public.letters now; write table: public.letters in the configuration, or rename it back")
 	at, err := url.Parse(db.DSN)
 	if err != nil {
 		t.Fatal(err)

@@ -71,7 +71,7 @@ func (s *supervisor) run(stop, ctx context.Context) {
 		}
 		sent, err := daemon.SdNotify(false, s.tell(time.Now()))
 		if err != nil {
-			s.log.Warn().Err(err).Str("NOTIFY_SOCKET", os.Getenv("NOTIFY_SOCKET")).Msg("systemd cannot be told how this process is")
+			s.log.Warn().Err(err).Str("NOTIFY_SOCKET", os.Getenv("NOTIFY_SOCKET")).Msg("could not report to systemd: this process goes on, but systemd may take it for dead")
 		}
 		if !sent {
 			return

@@ -83,10 +83,10 @@ type swept struct {
 
 func (w *sweepRun) run(ctx context.Context) error {
 	if !w.once {
-		return usage("sweep needs --once: run sweeps by itself whatever its slot missed")
+		return usage("sweep needs --once: to sweep all the time is what run does, by itself")
 	}
 	if w.giveUp <= 0 {
-		return usage("--give-up-after %s is no time", w.giveUp)
+		return usage("--give-up-after %s is not above 0: write a duration such as 10m", w.giveUp)
 	}
 	log, err := w.logs.logger(w.io.err)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 type Record struct {
 	// ID is the values of the row's id columns, in the mapping's order.
 	ID []string `json:"id"`
-	// Error is why the row can be no record.
+	// Error is why the row cannot become a record.
 	Error string `json:"error,omitempty"`
 	// Pending is whether the row is still to be published.
 	Pending bool `json:"pending"`

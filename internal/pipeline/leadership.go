@@ -151,6 +151,6 @@ func (l *leadership) noteClean(ctx context.Context, fences map[string]*outbox.Fe
 	ctx, cancel := context.WithTimeout(ctx, closeWithin)
 	defer cancel()
 	if err := l.store.Clean(ctx, fences); err != nil {
-		l.cfg.Log.Info().Err(err).Msg("the clean stop could not be noted: a change of delivery is refused until another is")
+		l.cfg.Log.Info().Err(err).Msg("could not note the clean stop: the next start refuses another delivery, so start and stop the stream as it is before you change that")
 	}
 }

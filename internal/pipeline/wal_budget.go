@@ -72,7 +72,7 @@ func (m *maintenance) keepBudget(ctx context.Context, r replication.Retained) st
 	held := fmt.Sprintf("%s of %s (wal_budget)", status.Bytes(r.Bytes()), status.Bytes(m.cfg.Core.WALBudget))
 	if lasting := holder.Lasting(); holder.Exists() && lasting.String() != m.budget.holder {
 		m.budget.holder = lasting.String()
-		const message = "an open transaction has the slot hold back WAL, and no sweep frees it"
+		const message = "the slot holds back WAL because a transaction is open: it is freed when that one ends, not by sweeping"
 		m.tracker.recordEvent("slot", message+": "+holder.String())
 		m.log.Warn().Str("slot", m.cfg.Replication.Slot).Str("held", held).Str("by", holder.String()).Msg(message)
 	}

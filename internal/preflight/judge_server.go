@@ -270,7 +270,7 @@ func judgeKeepSize(j *judgment) {
 	hint := []string{fmt.Sprintf("ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB';", wanted), "SELECT pg_reload_conf();"}
 	switch limit := megabytes << 20; {
 	case megabytes < 0 && slices.ContainsFunc(j.Stream.Tables, func(t Table) bool { return !t.Table.Stateful() }):
-		j.fail("", "max_slot_wal_keep_size is not set, and wal_budget does not bound a stream of tables with published: none: one row that can be no record holds back WAL until somebody deletes it and moves the slot on, or the disk is full",
+		j.fail("", "max_slot_wal_keep_size is not set, and wal_budget does not bound a stream of tables with published: none: one row that cannot become a record holds back WAL until somebody deletes it and moves the slot on, or the disk is full",
 			append(hint, "or keep a state in the table: published: status or delete")...)
 	case megabytes < 0:
 		j.warn("", fmt.Sprintf("max_slot_wal_keep_size is not set: while no process runs, the slot may fill the disk (wal_budget is %s)", size(budget)), hint...)

@@ -324,7 +324,7 @@ func TestJudgments(t *testing.T) {
 		"no WAL limit, no state": {"wal-keep-size", Fail, func(f *Facts) {
 			f.Server.Settings["max_slot_wal_keep_size"] = Setting{Value: "-1"}
 			f.Tables[0].Table.Mapping.Published = outbox.PublishedNone
-		}, []string{"one row that can be no record", "ALTER SYSTEM SET max_slot_wal_keep_size", "published: status or delete"}},
+		}, []string{"one row that cannot become a record", "ALTER SYSTEM SET max_slot_wal_keep_size", "published: status or delete"}},
 
 		"no schema":       {"schema", Fail, func(f *Facts) { f.Table.Role.Schema, f.Table.Role.Ours = nil, nil }, []string{"outbox-cdc init"}},
 		"schema refused":  {"schema", Fail, func(f *Facts) { f.Table.Role.Lacking = []string{"park: DELETE"} }, []string{"park: DELETE", `ON outbox_cdc.leader, outbox_cdc.park TO "cdc";`}},

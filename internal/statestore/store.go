@@ -140,7 +140,7 @@ func Was(table string) string { return "was " + table }
 
 // Called says what to do about a renamed table.
 func Called(now string) string {
-	return "it is called " + now + " now: write table: " + now + " in the configuration, or give the table its name back"
+	return "it is called " + now + " now; write table: " + now + " in the configuration, or rename it back"
 }
 
 func (s *Store) raise(ctx context.Context, holder string, synchronousCommit *string) (Leadership, error) {

@@ -27,7 +27,7 @@ func (r *Relation) moveSQL(free bool) string {
 	current, loaded := r.shapes()
 	// It raises an error whose SQLSTATE refuses the table, not the row. It names a column, so that it is not evaluated
 	// before the condition.
-	altered := "current_setting(concat(" + sql.Literal("the table "+r.Table.String()+" or its archive "+r.Table.Mapping.Archive.String()+" was altered after they had been compared") + ", left(shape.s, 0)))::bigint"
+	altered := "current_setting(concat(" + sql.Literal("table "+r.Table.String()+" or its archive "+r.Table.Mapping.Archive.String()+" was altered: they have to be compared again") + ", left(shape.s, 0)))::bigint"
 	refusal := sql.Literal("the archive " + r.Table.Mapping.Archive.String() + " did not take each row: a trigger there drops some. Rows missing: ")
 	return "WITH " + with + "gone(outbox_cdc_n, " + strings.Join(columns, ", ") + ") AS (" + gone + "), " +
 		"kept AS (INSERT INTO " + r.Archive.Name() + " (" + strings.Join(names, ", ") + ") OVERRIDING SYSTEM VALUE SELECT " + strings.Join(values, ", ") + " FROM gone AS t RETURNING 1), " +

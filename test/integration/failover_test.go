@@ -257,7 +257,7 @@ func TestARestoredBackup(t *testing.T) {
 		w.resumeServer()
 		w.recovered()
 		if round == 1 {
-			p.Await(30*time.Second, "parked", "stream", "beyond the end of the WAL")
+			p.Await(30*time.Second, "parked", "stream", "but the WAL ends at")
 			p.Await(30*time.Second, "made the slot")
 			p.Await(30*time.Second, "handed back to the stream", "stream")
 		} else {

@@ -243,7 +243,7 @@ func TestAnOpenTransactionHoldsTheSlot(t *testing.T) {
 	}
 	load := w.write(steady())
 	others(6)
-	p.Await(30*time.Second, "an open transaction has the slot hold back WAL", "leaves it open")
+	p.Await(30*time.Second, "the slot holds back WAL because a transaction is open", "leaves it open")
 	if n := p.metric("outbox_cdc_rows_swept_total", `cause="wal_budget"`); n != 0 {
 		t.Errorf("%v rows are swept, which frees nothing", n)
 	}

@@ -27,7 +27,7 @@ func TestARenamedTableIsToldOnce(t *testing.T) {
 	if len(said) != 1 || !strings.Contains(said[0], "the table was renamed") {
 		t.Errorf("%d lines about one cause:\n%s", len(said), strings.Join(said, "\n"))
 	}
-	const called = "it is called public.outbox_old now: write table: public.outbox_old in the configuration"
+	const called = "it is called public.outbox_old now; write table: public.outbox_old in the configuration"
 	offered := func() {
 		p.shows("/api/v1/status", called)
 		p.readyz(http.StatusServiceUnavailable, called)
