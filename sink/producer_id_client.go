@@ -258,7 +258,7 @@ func (pc *producerIDClient) fence(ctx context.Context, targets []topicPartition,
 		}
 		if time.Now().After(deadline) {
 			pc.sink.cfg.Log.Warn().
-				Msg("a partition without leader holds up the fencing of older producers; going on without its answer")
+				Msg("a partition has no leader, so it is not known whether older producers can still write to it; others are served")
 			return nil
 		}
 		if wait.Sleep(ctx, backoff(failures, 100*time.Millisecond)) != nil {

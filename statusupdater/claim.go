@@ -328,7 +328,7 @@ func (k *keeper) warnOld(c *claim, age time.Duration) {
 	if one != nil {
 		event = event.Stringer("table", one.Table).Str("topic", outbox.Shown(one.Topic)).Strs("id", outbox.SplitID(one.ID))
 	}
-	event.Msg("rows stay locked because some of them are neither delivered nor given back; is Kafka slow?")
+	event.Msg("rows stay locked: Kafka has not taken all of them yet; those that it took are marked with the others")
 }
 
 // group gathers marks that can share a statement.

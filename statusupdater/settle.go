@@ -176,7 +176,7 @@ func parseLeft(row [][]byte, items []*item) (x named, err error) {
 	x = named{item: items[n], cluster: string(row[1]), name: exactlyonce.Name{ID: items[n].mark.Row.ID}}
 	hash, err := tablesql.StoredText(row[4])
 	if err == nil && len(hash) != len(x.name.Hash) {
-		err = fmt.Errorf("outbox_cdc.tally_left: a hash of %d bytes", len(hash))
+		err = fmt.Errorf("a row of outbox_cdc.tally_left has a hash of %d bytes, not of %d: somebody changed it", len(hash), len(x.name.Hash))
 	}
 	if err != nil {
 		return x, err

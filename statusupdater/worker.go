@@ -238,7 +238,7 @@ func (p *process) repeat(ctx context.Context, items []*item, err error) {
 func (p *process) tellRepeat(items []*item, err error, delay time.Duration) {
 	p.stats.repeated.Add(1)
 	p.cfg.Log.Warn().Err(err).Stringer("table", p.key.table).Int("rows", len(items)).Dur("retry_in", delay).
-		Msg("writing back failed and will be repeated")
+		Msg("could not mark rows: they stay pending until the next try")
 }
 
 func (p *process) split(items []*item) {
@@ -287,7 +287,7 @@ func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
 		err = p.brokenBy(ctx, conn.Conn(), err)
 		discard(conn, err)
 		err = tablesql.WithHint(err, p.key.table, conn.Conn().Config().User)
-		return left, fmt.Errorf("writing back to table %s: %w", p.key.table, err)
+		return left, fmt.Errorf("marking rows of table %s: %w", p.key.table, err)
 	}
 	worked = true
 	return left, nil
@@ -306,7 +306,7 @@ func (p *process) connect(ctx context.Context, proven bool) (*pgxpool.Conn, *tar
 		}
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("connecting to write back to table %s: %w", p.key.table, err)
+		return nil, nil, fmt.Errorf("connecting to mark rows of table %s: %w", p.key.table, err)
 	}
 	t, err := p.targets.Get(ctx, conn.Conn(), p.key.table)
 	if err != nil {

@@ -62,7 +62,7 @@ func (a *actFlags) run(c *cobra.Command, io streams, op operator.Operation) erro
 		return usage("%s picks no rows: say which (--id, --topic, --key, --since, …), or --all", c.CommandPath())
 	}
 	if a.rate < 0 {
-		return usage("--rows-per-second %d is less than nothing", a.rate)
+		return usage("--rows-per-second %d is below 0: write how many rows, or leave it out", a.rate)
 	}
 	log, err := a.logs.logger(io.err)
 	if err != nil {

@@ -61,7 +61,7 @@ docs/check.md has every check.`,
 			return err
 		}
 		if o.yes && !o.fix {
-			return usage("--yes is for --fix")
+			return usage("--yes is for --fix: add that, or leave --yes out")
 		}
 		tellExposed(cfg, io)
 		return check(c.Context(), cfg, chosen, o, io)

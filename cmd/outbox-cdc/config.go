@@ -46,7 +46,7 @@ the end. Differences that keep rows from being delivered end it with exit code 2
 			return unreadable
 		}
 		if o.json && !o.against {
-			return usage("--json goes with --against-database")
+			return usage("--json is for --against-database: add that, or leave --json out")
 		}
 		if o.against {
 			return against(c.Context(), cfg, o, io)

@@ -107,7 +107,7 @@ func removeJournal(ctx context.Context, p *preflight.Stream, j *preflight.Journa
 	}
 	return awaitJournal(ctx, p, j.Cluster, 30*time.Second, func(now *preflight.Journal) error {
 		if !now.Missing {
-			return fmt.Errorf("topic %s is still there", j.Topic.Name)
+			return fmt.Errorf("the brokers have not deleted topic %s yet: repeat the command", j.Topic.Name)
 		}
 		return nil
 	})

@@ -117,7 +117,7 @@ func answered(from io.Reader) error {
 	case "y", "yes":
 		return nil
 	}
-	return &failure{exitUsage, errors.New("nothing was changed")}
+	return &failure{exitUsage, errors.New("it was not answered with y, so nothing was changed")}
 }
 
 // actor is who acts, for the log.

@@ -55,7 +55,7 @@ func resume(ctx context.Context, s *statestore.Store, table string) error {
 	}
 	// A table that is not paused may be a wrong name.
 	if table != "" && !slices.ContainsFunc(parks, func(p outbox.Park) bool { return p.Scope.Table == table }) {
-		return usage("table %s is not paused by itself", table)
+		return usage("table %s is not paused by itself: outbox-cdc status names what is; a paused stream is resumed without --table", table)
 	}
 	return s.Resume(ctx, table)
 }

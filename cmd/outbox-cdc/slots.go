@@ -140,7 +140,7 @@ func (v *slotServer) look(ctx context.Context, access func(postgres.Access) post
 		known = append(known, more...)
 	}
 	if v.Slots == nil {
-		return &failure{exitFailure, fmt.Errorf("none of its databases could be reached")}
+		return &failure{exitFailure, fmt.Errorf("no database of a configured stream on this server could be reached: correct postgres.dsn of one")}
 	}
 	slots.Judge(v.Slots, known)
 	return nil

@@ -179,7 +179,7 @@ func (t *Table) change(op *Operation) (*tablesql.Change, error) {
 	case Dismiss:
 		return t.relation.Dismiss(op.Status)
 	}
-	return nil, fmt.Errorf("%q is nothing that can be done to rows", op.Action)
+	return nil, fmt.Errorf("rows cannot be changed by %q: write %s, %s, %s or %s", op.Action, Requeue, Replay, Delete, Dismiss)
 }
 
 // Do carries the operation out, a page at a time, each page committed by itself. After an error

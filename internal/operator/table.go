@@ -195,7 +195,7 @@ func unmarked(parks []outbox.Park, table *outbox.Table) map[string]string {
 	reasons := map[string]string{}
 	for i := range parks {
 		if p := &parks[i]; p.Unmarked() && p.Scope.Table == table.String() {
-			reasons[p.Scope.ID] = strings.TrimPrefix(p.Reason, "writing back to table "+p.Scope.Table+": ")
+			reasons[p.Scope.ID] = strings.TrimPrefix(p.Reason, "marking rows of table "+p.Scope.Table+": ")
 		}
 	}
 	return reasons

@@ -124,7 +124,7 @@ func openPool(s *Stream) (*pgxpool.Pool, error) {
 		c.MaxConns = 4 // as many as the stream itself would have next to its marks
 	})
 	if err != nil {
-		return nil, errors.New("postgres.dsn is not a connection string")
+		return nil, errors.New("postgres.dsn is not a connection string: write it like postgres://user:password@host:5432/database")
 	}
 	return pool, nil
 }
@@ -364,7 +364,7 @@ func ask(ctx context.Context, pg *pgconn.PgConn, into any, statement string, arg
 		return err
 	}
 	if len(results) != 1 || len(results[0].Rows) != 1 {
-		return errors.New("the server gave no row")
+		return errors.New("the server answered without the row that it was asked for: is there a proxy before it?")
 	}
 	return json.Unmarshal(results[0].Rows[0][0], into)
 }

@@ -110,7 +110,7 @@ func (l *Lock) Acquire(ctx context.Context) error {
 		case held || Refused(err):
 			return err
 		case err != nil && ctx.Err() == nil:
-			l.cfg.Log.Warn().Err(err).Str("lock", l.Name()).Msg("taking the application's lock failed and will be repeated")
+			l.cfg.Log.Warn().Err(err).Str("lock", l.Name()).Msg("could not take the application's lock: nothing is published until it is taken")
 		case err == nil:
 			l.observe(ctx)
 		}
@@ -186,7 +186,7 @@ func (l *Lock) Run(ctx context.Context) error {
 		case errors.Is(err, ErrLost):
 			return err
 		case err != nil:
-			l.cfg.Log.Warn().Err(err).Str("lock", l.Name()).Dur("left", time.Until(until)).Msg("extending the application's lock failed and will be repeated")
+			l.cfg.Log.Warn().Err(err).Str("lock", l.Name()).Dur("left", time.Until(until)).Msg("could not extend the application's lock: publishing stops before it runs out")
 			next = l.cfg.AtMost / 20
 		}
 	}

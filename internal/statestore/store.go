@@ -155,7 +155,7 @@ func (s *Store) raise(ctx context.Context, holder string, synchronousCommit *str
 		return l, err
 	}
 	if err := json.Unmarshal([]byte(relations), &l.Known.Relations); err != nil {
-		return l, fmt.Errorf("outbox_cdc.leader.relations: %w", err)
+		return l, fmt.Errorf("read column relations of outbox_cdc.leader: %w", err)
 	}
 	if json.Unmarshal([]byte(fences), &l.Fences) != nil { // of another version: all is fenced once more
 		l.Fences = nil

@@ -105,7 +105,7 @@ func (s *Store) left(ctx context.Context, cluster string) ([]exactlyonce.Left, e
 			return l, err
 		}
 		if len(hash) != len(l.Name.Hash) {
-			return l, fmt.Errorf("outbox_cdc.tally_left: a hash of %d bytes", len(hash))
+			return l, fmt.Errorf("a row of outbox_cdc.tally_left has a hash of %d bytes, not of %d: somebody changed it", len(hash), len(l.Name.Hash))
 		}
 		l.Unit, l.Name = uint64(unit), exactlyonce.Name{ID: outbox.JoinID(id...), Hash: exactlyonce.Hash(hash)} // #nosec G115 -- written from one
 		return l, nil

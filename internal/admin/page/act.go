@@ -157,7 +157,7 @@ func (p *Page) carryOut(r *http.Request, o *order, confirmed bool) (actData, err
 			s.Changed()
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = errors.Join(err, errors.New("it took too long: outbox-cdc failed does it without a bound of time"))
+			err = errors.Join(err, errors.New("the page does not wait longer: the command outbox-cdc failed does"))
 		}
 		if err != nil && result.Changed == 0 && result.Unknown == 0 {
 			d.Result = nil

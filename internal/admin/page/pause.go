@@ -101,7 +101,7 @@ func (p *Page) changePause(r *http.Request, s *Stream, d *pauseData, confirmed b
 	}
 	now, err := s.Pauses.Change(ctx, d.Verb, d.Table, p.cfg.Who(r)+" on the page")
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = errors.Join(err, errors.New("whether it was done is not known: look again"))
+		err = errors.Join(err, errors.New("it may have been done all the same: reload the page"))
 	}
 	if err != nil {
 		return err
