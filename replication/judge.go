@@ -273,13 +273,13 @@ func (v *Verdict) judgePublication(s *State, cfg *Config, remembered Identity) {
 		v.needsPerson("use publication "+cfg.Publication, alterPublication(cfg, "SET (publish = 'insert')"),
 			errors.New("it does not publish inserts"))
 	}
-	if p.Update || p.Delete || p.Truncate {
+	if p.Insert && (p.Update || p.Delete || p.Truncate) {
 		v.Warnings = append(v.Warnings, fmt.Sprintf("publication %s publishes more than inserts, which doubles the work: %s",
 			cfg.Publication, alterPublication(cfg, "SET (publish = 'insert')")))
 	}
 	if remembered.Publication != "" && remembered.SystemID == s.SystemID {
 		if damage := Damage(remembered.Publication, p.Mark); damage != "" {
-			v.passedOver(cfg, fmt.Sprintf("publication %s %s while nobody watched", cfg.Publication, damage))
+			v.passedOver(cfg, fmt.Sprintf("publication %s %s: rows may have been passed over", cfg.Publication, damage))
 			// A gap in which it did not exist ends the stream for ever on
 			// versions before 18.
 			if v.Slot == Keep {

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outbox-cdc/outbox-cdc/internal/loglimit"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
@@ -237,7 +238,7 @@ func (p *process) repeat(ctx context.Context, items []*item, err error) {
 
 func (p *process) tellRepeat(items []*item, err error, delay time.Duration) {
 	p.stats.repeated.Add(1)
-	p.cfg.Log.Warn().Err(err).Stringer("table", p.key.table).Int("rows", len(items)).Dur("retry_in", delay).
+	p.cfg.Log.Warn().Ctx(loglimit.Because(postgres.ServerWide(err))).Err(err).Stringer("table", p.key.table).Int("rows", len(items)).Dur("retry_in", delay).
 		Msg("could not mark rows: they stay pending until the next try")
 }
 

@@ -29,9 +29,10 @@ type line struct {
 }
 
 type count struct {
-	began  time.Time // of the interval
-	n      int
-	hidden int // not written, and not told yet
+	began   time.Time // of the interval
+	message string    // of the last line
+	n       int
+	hidden  int // not written, and not told yet
 }
 
 // maxLines bounds what is remembered. Lines beyond it are counted by their message
@@ -43,12 +44,24 @@ func New(most int, every time.Duration) *Limit {
 	return &Limit{most: most, every: every, now: time.Now, lines: map[line]*count{}}
 }
 
-type aboutKey struct{}
+type (
+	aboutKey struct{}
+	causeKey struct{}
+)
 
 // About says, given to a line with Event.Ctx, what the line is about: lines with
 // the same message about something else are counted apart.
 func About(what string) context.Context {
 	return context.WithValue(context.Background(), aboutKey{}, what)
+}
+
+// Because says, given to a line with Event.Ctx, which cause it shares with lines of other messages: one of them is
+// written per interval, the others are counted. Empty: it shares none.
+func Because(cause string) context.Context {
+	if cause == "" {
+		return context.Background()
+	}
+	return context.WithValue(context.Background(), causeKey{}, cause)
 }
 
 // Run is part of zerolog.Hook: it discards a line that is one too many, and says on
@@ -58,7 +71,10 @@ func (l *Limit) Run(e *zerolog.Event, level zerolog.Level, message string) {
 		return
 	}
 	about, _ := e.GetCtx().Value(aboutKey{}).(string)
-	which := line{level, message, about}
+	which, most := line{level, message, about}, l.most
+	if cause, shared := e.GetCtx().Value(causeKey{}).(string); shared {
+		which, most = line{level, "", cause}, 1
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lines[which] == nil && len(l.lines) >= maxLines {
@@ -67,16 +83,17 @@ func (l *Limit) Run(e *zerolog.Event, level zerolog.Level, message string) {
 	c, now := l.lines[which], l.now()
 	switch {
 	case c == nil:
-		l.lines[which] = &count{began: now, n: 1}
+		l.lines[which] = &count{began: now, message: message, n: 1}
 	case now.Sub(c.began) >= l.every:
 		if c.hidden > 0 {
 			e.Int("repeated", c.hidden)
 		}
-		*c = count{began: now, n: 1}
-	case c.n < l.most:
+		*c = count{began: now, message: message, n: 1}
+	case c.n < most:
 		c.n++
 	default:
 		c.hidden++
+		c.message = message
 		e.Discard()
 	}
 }
@@ -99,23 +116,23 @@ func (l *Limit) Report(ctx context.Context, log zerolog.Logger) error {
 
 // tell forgets the lines whose interval is over, or all, and logs those with a count.
 func (l *Limit) tell(log zerolog.Logger, all bool) {
-	counts := map[line]int{}
+	counts := map[line]count{}
 	l.mu.Lock()
 	for which, c := range l.lines {
 		if !all && l.now().Sub(c.began) < l.every {
 			continue
 		}
 		if c.hidden > 0 {
-			counts[which] = c.hidden
+			counts[which] = *c
 		}
 		delete(l.lines, which)
 	}
 	l.mu.Unlock() // the logger takes it again
-	for which, hidden := range counts {
-		event := log.WithLevel(which.level).Ctx(About(which.about)).Int("repeated", hidden)
+	for which, c := range counts {
+		event := log.WithLevel(which.level).Ctx(About(which.about)).Int("repeated", c.hidden)
 		if which.about != "" {
 			event = event.Str("about", which.about)
 		}
-		event.Msg(which.message)
+		event.Msg(c.message)
 	}
 }

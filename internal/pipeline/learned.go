@@ -24,6 +24,10 @@ type learned struct {
 	// refused is why the server refused the last START_REPLICATION, where waiting does not help. The next inspect
 	// reports it; the one after that tries again.
 	refused *postgres.Error
+	// unadded is why the publication still lacks tables. The next inspect says it of them.
+	unadded error
+	// warned are the last inspect's warnings, each logged once.
+	warned []string
 	// relations are the tables' OIDs as last seen, for an old schema that does not store them. The driver reads them, too.
 	relations atomic.Pointer[map[string]uint32]
 	// gone has the last OID of each table that no longer exists.

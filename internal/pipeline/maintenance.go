@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
@@ -155,34 +153,22 @@ func (m *maintenance) watch(ctx context.Context, before *outbox.Identity, watche
 			message = "the publication or a table changed: rows may have been passed over, so the stream stops"
 		}
 		m.tracker.recordEvent("publication", message+": "+damage)
-		level := zerolog.ErrorLevel
-		if swapped != "" && m.renamedOnly(ctx, before.Relations, watched.Relations) { // the new name is logged
-			level = zerolog.InfoLevel
-		}
-		m.log.WithLevel(level).Str("publication", m.cfg.Replication.Publication).Str("what", damage).Msg(message)
+		// The next connection tells it aloud, with what can be done.
+		m.log.Info().Str("publication", m.cfg.Replication.Publication).Str("what", damage).Msg(message)
 		if swapped != "" {
 			m.settle(ctx)
 		}
 	case m.wal.lacking.Load() && (watched.Publication != before.Publication || !maps.Equal(watched.Relations, before.Relations)):
 		m.log.Info().Str("publication", m.cfg.Replication.Publication).Msg("the publication has more tables: the connection restarts")
-	case m.usable(ctx):
-		m.log.Info().Msg("a table can be read again: the connection restarts")
 	default:
-		return
+		t := m.usable(ctx)
+		if t == nil {
+			return
+		}
+		m.log.Info().Stringer("table", t).Msg("the table can be read again: the connection restarts, and streams it")
 	}
 	m.wal.judged.Store(nil)
 	m.answers.Put(answer{0, m.wal.restart})
-}
-
-// renamedOnly says whether nothing happened but that tables got other names.
-func (m *maintenance) renamedOnly(ctx context.Context, before, now map[string]uint32) bool {
-	only := !m.stateless
-	for _, t := range m.cfg.Tables {
-		if was := before[t.String()]; was != 0 && was != now[t.String()] {
-			only = m.called(ctx, m.pool, m.stream, t) != nil && only
-		}
-	}
-	return only
 }
 
 // notePassedOver remembers, for tables without state, that rows may have been passed over, until a person has looked:
@@ -197,10 +183,10 @@ func (m *maintenance) notePassedOver(ctx context.Context, before *outbox.Identit
 	return m.store.Identify(ctx, damaged)
 }
 
-// usable says whether a table that was locked or refused to be read when the connection began can be read now.
+// usable is a table that was locked or refused to be read when the connection began and can be read now; nil: none is.
 // It asks the same of tables whose rows from the WAL did not fit, unless the publication is to blame, or rows in memory
 // would be read again by the next connection. The longer an answer takes, the less often it asks.
-func (m *maintenance) usable(ctx context.Context) bool {
+func (m *maintenance) usable(ctx context.Context) *outbox.Table {
 	var asked []*outbox.Table
 	if refused := m.wal.refused.Load(); refused != nil {
 		asked = *refused
@@ -210,17 +196,18 @@ func (m *maintenance) usable(ctx context.Context) bool {
 	}
 	began := time.Now()
 	if len(asked) == 0 || began.Before(m.usableAgain) {
-		return false
+		return nil
 	}
 	defer func() { m.usableAgain = time.Now().Add(10 * time.Since(began)) }()
-	return slices.ContainsFunc(asked, func(t *outbox.Table) bool {
-		by, err := lockers(ctx, m.pool, t)
-		if err != nil || len(by) > 0 {
-			return false
+	for _, t := range asked {
+		if by, err := lockers(ctx, m.pool, t); err != nil || len(by) > 0 {
+			continue
 		}
-		usable, err := m.sweeper.Usable(ctx, t)
-		return err == nil && usable
-	})
+		if usable, err := m.sweeper.Usable(ctx, t); err == nil && usable {
+			return t
+		}
+	}
+	return nil
 }
 
 // settle gives the rows that came through the WAL so far a moment to be published and marked: those of a table that was

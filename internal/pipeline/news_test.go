@@ -45,6 +45,11 @@ func TestAParkIsNewsOnce(t *testing.T) {
 			t.Errorf("a park for a table that was told to be renamed: %v", got)
 		}
 	}
+	following := &outbox.Park{Scope: outbox.Scope{Kind: outbox.ScopeTable, Table: "public.letters"}, Cause: outbox.CausePublication, Reason: "no publication"}
+	d.following.Store(&[]string{following.Reason}) // the stream's park, or an error, tells it
+	if got := d.news(following); got != zerolog.InfoLevel {
+		t.Errorf("a park that follows from what is told: %v", got)
+	}
 }
 
 // While the database is told to be away, what cannot be done for that reason is no news.

@@ -211,7 +211,7 @@ func (d *driver) news(p *outbox.Park) zerolog.Level {
 	}
 	d.told[about] = p.Reason
 	switch {
-	case d.followsFromRename(p), d.lossTold.Load() != nil && *d.lossTold.Load() == p.Reason:
+	case d.followsFromRename(p), d.follows(p):
 		return zerolog.InfoLevel
 	case !known && !again:
 		return zerolog.WarnLevel

@@ -34,6 +34,7 @@ const (
 // makeSound looks at server, slot and publication, and makes what has to be
 // made while the stream is parked and swept. It returns when the slot is sound.
 func (w *walReader) makeSound(ctx context.Context) (checkpoint.Connected, error) {
+	w.following.Store(nil)
 	for parked, added := false, false; ; {
 		connected, verdict, err := w.inspect(ctx, parked)
 		if err != nil {
@@ -50,17 +51,19 @@ func (w *walReader) makeSound(ctx context.Context) (checkpoint.Connected, error)
 			}
 			return connected, err
 		}
+		unmade := w.makePublication(ctx, &verdict)
 		if !verdict.Sound {
 			connected.Cause, connected.Reason = verdict.Cause, verdict.Reason
 			if !parked {
 				w.cannotBeSwept(&verdict)
+				w.tellUnsound(&verdict, connected.Uncovered, unmade)
 			}
 			if err := w.park(ctx, connected); err != nil {
 				return connected, err
 			}
 			parked = true
 		}
-		if err := w.fix(ctx, &verdict, connected.Uncovered, added); err != nil {
+		if err := w.fix(ctx, &verdict, unmade, connected.Uncovered, added); err != nil {
 			return connected, err
 		}
 		added = true // or not: then their rows are the sweeper's
@@ -90,6 +93,26 @@ func (w *walReader) tellLost(v *replication.Verdict) {
 	}
 	w.lossTold.Store(&v.Reason)
 	w.log.Warn().Str("slot", w.cfg.Slot).Str("reason", v.Reason).Msg("the server gave the slot up: rows are read from the table, and the slot is made again")
+}
+
+// tellUnsound reports what only a person can fix, before the parks that follow from it are told. What is wrong with a
+// publication is told once, by that or by the stream's park, and not for each table.
+func (w *walReader) tellUnsound(v *replication.Verdict, uncovered []checkpoint.Uncovered, unmade error) {
+	var following []string
+	if v.Cause == outbox.CausePublication || unmade != nil {
+		for _, u := range uncovered {
+			following = append(following, u.Reason)
+		}
+	}
+	err := unmade
+	if v.Err != nil {
+		err = v.Err
+	}
+	if err != nil {
+		following = append(following, v.Reason)
+		w.report(err, fixEvery)
+	}
+	w.following.Store(&following)
 }
 
 // cannotBeSwept says what a lost or moved slot means for tables that keep no state.
@@ -136,17 +159,13 @@ func (w *walReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 	if state.Slot.Lost() && w.tracker.slotLost(state.Slot.LostBecause(), time.Now()) {
 		w.tellLost(&verdict)
 	}
-	connected := checkpoint.Connected{Insert: state.Insert, Snapshot: state.Snapshot}
-	for _, t := range verdict.Tables {
-		reason := t.Reason
-		if called := w.called(ctx, w.pool, w.lead.cfg.Name, t.Table); called != nil {
-			reason = called.Error()
-		}
-		connected.Uncovered = append(connected.Uncovered, checkpoint.Uncovered{Table: t.Table, Reason: reason})
-	}
+	connected := checkpoint.Connected{Insert: state.Insert, Snapshot: state.Snapshot, Uncovered: w.uncovered(ctx, &verdict)}
 	for _, warning := range verdict.Warnings {
-		w.log.Warn().Msg(warning)
+		if !slices.Contains(w.learned.warned, warning) {
+			w.log.Warn().Msg(warning)
+		}
 	}
+	w.learned.warned = verdict.Warnings
 	if w.learned.remake.Cause != "" {
 		verdict.Sound, verdict.Slot = false, max(verdict.Slot, replication.Remake)
 		verdict.Cause, verdict.Reason = w.learned.remake.Cause, w.learned.remake.Reason
@@ -163,6 +182,21 @@ func (w *walReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 		w.remembered.SlotPoint = max(w.remembered.SlotPoint, confirmedBefore(before, &state))
 	}
 	return connected, verdict, err
+}
+
+// uncovered are the tables that the verdict does not let through the WAL, and why.
+func (w *walReader) uncovered(ctx context.Context, v *replication.Verdict) (uncovered []checkpoint.Uncovered) {
+	for _, t := range v.Tables {
+		reason := t.Reason
+		if called := w.called(ctx, w.pool, w.lead.cfg.Name, t.Table); called != nil {
+			reason = called.Error()
+		} else if w.learned.unadded != nil && slices.Contains(v.Add, t.Table) {
+			reason += ": " + postgres.Text(w.learned.unadded)
+		}
+		uncovered = append(uncovered, checkpoint.Uncovered{Table: t.Table, Reason: reason})
+	}
+	w.learned.unadded = nil
+	return uncovered
 }
 
 // confirmedBefore is up to where the slot was confirmed before, as far as this server's history goes: what is
@@ -303,22 +337,18 @@ func (l *TimelineGuard) hold(timeline uint32) {
 // release admits any timeline again, and says whether one was held.
 func (l *TimelineGuard) release() bool { return l.timeline.Swap(nil) != nil }
 
-// fix makes publication and slot next to the connection, which is kept alive. A slot holds WAL from
-// its first moment, so a stream makes its first one only for a table that can come through it.
-func (w *walReader) fix(ctx context.Context, v *replication.Verdict, uncovered []checkpoint.Uncovered, added bool) error {
-	if v.Err != nil {
+// fix makes the slot next to the connection, which is kept alive, when the publication was made; unmade is why it was
+// not. A slot holds WAL from its first moment, so a stream makes its first one only for a table that can come through it.
+func (w *walReader) fix(ctx context.Context, v *replication.Verdict, unmade error, uncovered []checkpoint.Uncovered, added bool) error {
+	switch {
+	case v.Err != nil:
 		return w.awaitPerson(ctx, v.Err)
-	}
-	if v.Publication != replication.Keep || len(v.Add) > 0 {
-		err := w.makePublication(ctx)
-		switch {
-		case err != nil && !v.Sound:
-			return w.awaitPerson(ctx, err)
-		case err != nil:
-			w.report(err, fixEvery)
-		case v.Slot == replication.Make && !added:
-			return nil // what the publication lets through is looked at first
-		}
+	case unmade != nil && !v.Sound:
+		return w.awaitPerson(ctx, unmade)
+	case unmade != nil:
+		w.learned.unadded = unmade // the tables' parks say it
+	case lacksTables(v) && v.Slot == replication.Make && !added:
+		return nil // what the publication lets through is looked at first
 	}
 	if v.Slot == replication.Make && w.noneComesThrough(uncovered) {
 		return w.awaitPerson(ctx, &postgres.Error{
@@ -345,8 +375,16 @@ func (w *walReader) noneComesThrough(uncovered []checkpoint.Uncovered) bool {
 	})
 }
 
-// makePublication uses the pool: only the tables' owner may add them.
-func (w *walReader) makePublication(ctx context.Context) error {
+// lacksTables says whether the publication has to be made, or lacks tables that can be added.
+func lacksTables(v *replication.Verdict) bool {
+	return v.Err == nil && (v.Publication != replication.Keep || len(v.Add) > 0)
+}
+
+// makePublication makes what the verdict lacks of it. It uses the pool: only the tables' owner may add them.
+func (w *walReader) makePublication(ctx context.Context, v *replication.Verdict) error {
+	if !lacksTables(v) {
+		return nil
+	}
 	conn, err := w.pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("make publication %s: %w", w.cfg.Publication, err)

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/outbox-cdc/outbox-cdc/internal/loglimit"
 	"github.com/outbox-cdc/outbox-cdc/internal/metrics"
+	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
@@ -28,6 +30,8 @@ type telling struct {
 	renamed sync.Map
 	// lossTold is the park's reason for the last lost slot that was logged.
 	lossTold atomic.Pointer[string]
+	// following are the reasons of parks that follow from what another line tells, as of the last connection.
+	following atomic.Pointer[[]string]
 	// unreachable: the database could not be asked.
 	unreachable atomic.Bool
 }
@@ -67,6 +71,12 @@ func (t *telling) report(err error, pause time.Duration) {
 		return
 	}
 	t.log.Error().Ctx(loglimit.About(text)).Err(err).Dur("retry_in", pause).Bool("needs_a_person", postgres.Permanent(err)).Msg("the stream does not work")
+}
+
+// follows says whether a park follows from what another line tells.
+func (t *telling) follows(p *outbox.Park) bool {
+	reasons, lost := t.following.Load(), t.lossTold.Load()
+	return reasons != nil && slices.Contains(*reasons, p.Reason) || lost != nil && *lost == p.Reason
 }
 
 // tellStandby tells that another process leads.

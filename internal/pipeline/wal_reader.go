@@ -8,6 +8,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
 
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
@@ -153,9 +154,13 @@ func (w *walReader) tellEnd(err error) {
 		return
 	}
 	if w.told.Swap(false) {
-		w.log.Info().Msg("the replication connection begins again")
+		w.log.Info().Str("slot", w.cfg.Slot).Msg("the replication connection begins again")
 	} else {
-		w.log.Warn().Err(err).Msg("the replication connection ended")
+		level := zerolog.WarnLevel
+		if postgres.Unreachable(err) { // it is told aloud if the next attempt fails
+			level = zerolog.InfoLevel
+		}
+		w.log.WithLevel(level).Err(err).Str("slot", w.cfg.Slot).Msg("the replication connection ended")
 		w.tracker.recordError("the replication connection", postgres.Text(err), "")
 	}
 	overBudget := w.overBudget.Swap(nil)

@@ -85,6 +85,17 @@ func Unreachable(err error) bool {
 	return connecting || network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
+// ServerWide is what the server refuses to everybody, whatever they ask; empty: the error is another.
+func ServerWide(err error) string {
+	switch Code(err) {
+	case pgerrcode.ReadOnlySQLTransaction:
+		return "the server is read-only"
+	case pgerrcode.DiskFull:
+		return "the server's disk is full"
+	}
+	return ""
+}
+
 // passwordError is why the configuration's source of a password gives none.
 type passwordError struct {
 	role string

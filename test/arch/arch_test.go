@@ -39,7 +39,7 @@ var arrows = map[string][]string{
 	"replication":         {"internal/wait", "internal/secret", "internal/outbox", "internal/platform", "internal/charset", "internal/postgres", "internal/mailbox", "sql"},
 	"sink":                {"internal/wait", "internal/secret", "internal/transport", "internal/failpoint", "internal/outbox", "internal/mailbox", "internal/exactlyonce"},
 	"internal/journal":    {"sink"},
-	"statusupdater":       {"internal/wait", "internal/failpoint", "internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "internal/exactlyonce", "sql", "internal/tablesql"},
+	"statusupdater":       {"internal/wait", "internal/loglimit", "internal/failpoint", "internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "internal/exactlyonce", "sql", "internal/tablesql"},
 	"internal/sweeper":    {"internal/outbox", "internal/postgres", "internal/mailbox", "internal/mapping", "sql", "internal/tablesql"},
 	"internal/statestore": {"internal/outbox", "internal/charset", "internal/exactlyonce", "internal/postgres", "internal/tablesql", "sql"},
 	"internal/shedlock":   {"internal/wait", "internal/outbox", "internal/postgres", "sql"},
