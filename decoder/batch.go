@@ -168,3 +168,14 @@ func (b *Batch) note(e Event) {
 	b.events = append(b.events, event{kind: e.Kind, from: len(b.notes)})
 	b.notes = append(b.notes, e)
 }
+
+// Broken goes through the events that say that a table is broken, so that more can be said in their errors.
+func (b *Batch) Broken() iter.Seq[*Event] {
+	return func(yield func(*Event) bool) {
+		for i := range b.notes {
+			if b.notes[i].Kind == TableBroken && !yield(&b.notes[i]) {
+				return
+			}
+		}
+	}
+}

@@ -115,6 +115,8 @@ type TableState struct {
 	// updates: with a filter the server would refuse these to the application.
 	Types map[string]uint32
 	OID   uint32 // 0: it does not exist
+	// Numbers are those of the mapped columns, which keep them when they are renamed; 0: there is no such column.
+	Numbers map[string]uint32
 }
 
 // madeByUs is the comment by which init knows its own publication again.
@@ -343,7 +345,7 @@ func (in *inspection) tables(tables []*outbox.Table, publication string) {
 	for i, t := range tables {
 		in.state.Tables[i].Table = t
 	}
-	for _, r := range in.rows(12, sql.WithPublished(in.state.Version/10_000, sql.InspectTables), namesOf(tables), publication) {
+	for _, r := range in.rows(13, sql.WithPublished(in.state.Version/10_000, sql.InspectTables), namesOf(tables), publication) {
 		place := in.number(r[0])
 		if in.err != nil {
 			return
@@ -359,6 +361,12 @@ func (in *inspection) tables(tables []*outbox.Table, publication string) {
 		t.Children = r[10]
 		if r[11] != "" {
 			in.json("the generated columns of a table", r[11], &t.Generated)
+		}
+		var numbers map[string]uint32
+		in.json("the numbers of a table's columns", r[12], &numbers)
+		t.Numbers = map[string]uint32{}
+		for _, name := range mapped(&t.Table.Mapping) {
+			t.Numbers[name] = numbers[name]
 		}
 		if p := &in.state.Publication; in.state.Version >= rowFiltersSince && !p.Update && !p.Delete {
 			in.json("the types of a table's columns", r[9], &t.Types)

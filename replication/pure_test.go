@@ -385,7 +385,7 @@ func TestJudge(t *testing.T) {
 		"no slot raises minimal":          {spoil: func(s *State, _ *outbox.Identity) { s.WALLevel, s.EffectiveLevel = "minimal", "minimal" }, cause: "slot", reason: "wal_level is minimal", hint: "ALTER SYSTEM SET wal_level", permanent: true},
 		"no publication":                  {spoil: func(s *State, _ *outbox.Identity) { s.Publication = Publication{} }, cause: "publication", reason: "does not exist", slot: Remake, publication: Make},
 		"no inserts":                      {spoil: func(s *State, _ *outbox.Identity) { s.Publication.Insert = false }, cause: "publication", reason: "inserts", hint: `ALTER PUBLICATION "pub" SET (publish = 'insert');`, permanent: true},
-		"publication re-made":             {spoil: func(s *State, _ *outbox.Identity) { s.Publication.Mark = "2 6 8=9" }, cause: "publication", reason: "re-created: rows may havy watched", slot: Remake},
+		"publication re-made":             {spoil: func(s *State, _ *outbox.Identity) { s.Publication.Mark = "2 6 8=9" }, cause: "publication", reason: "re-created: rows may have been passed over", slot: Remake},
 		"publication grew":                {spoil: func(s *State, _ *outbox.Identity) { s.Publication.Mark = "1 5 7=9 8=10" }},
 		"the slot's word first":           {spoil: func(s *State, _ *outbox.Identity) { s.Publication = Publication{}; s.Slot = Slot{} }, cause: "slot", reason: "does not exist", slot: Make, publication: Make},
 	} {

@@ -23,7 +23,8 @@ SELECT w.place::text, c.relkind::text, c.relpersistence::text,
         FROM (SELECT * FROM pg_inherits WHERE c.relkind = 'r' AND inhparent = c.oid ORDER BY inhrelid LIMIT 5) i), ''),
     -- Generated columns, and whether they are STORED.
     coalesce((SELECT jsonb_object_agg(a.attname, a.attgenerated = 's') FROM pg_attribute a
-              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated <> '')::text, '')
+              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated <> '')::text, ''),
+    (SELECT coalesce(jsonb_object_agg(a.attname, a.attnum), '{}') FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)::text
 FROM jsonb_array_elements($1::jsonb) WITH ORDINALITY w(t, place)
 JOIN pg_namespace n ON n.nspname = w.t->>0
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.t->>1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f')

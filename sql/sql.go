@@ -158,6 +158,8 @@ var (
 	CheckTableDetails string
 	//go:embed check_renamed.sql
 	CheckRenamed string
+	//go:embed check_renamed_columns.sql
+	CheckRenamedColumns string
 	//go:embed suggest_table.sql
 	SuggestTable string
 )

@@ -77,6 +77,8 @@ type Config struct {
 	// OnBatch, where set, is told of every statement that was committed. It
 	// must not block.
 	OnBatch func(Batch)
+	// Explain, where set, says more of a table's refusal, such as the table's new name. It may ask the database.
+	Explain func(context.Context, *outbox.Table, error) error
 	// Once, where delivery is exactly once, has marks of success written in the
 	// transaction that notes their unit. nil: at least once.
 	Once *Once

@@ -144,19 +144,23 @@ func TestAMarkThatIsUndone(t *testing.T) {
 }
 
 func TestDDLBetweenMarks(t *testing.T) {
-	b := newBench(t, fixture.Im2be())
+	b := newBenchOn(t, harness.Postgres(t), fixture.Im2be(), Config{Explain: func(_ context.Context, t *outbox.Table, err error) error {
+		return fmt.Errorf("of table %s it is known: %w", t, err)
+	}})
 	rows := b.im2be(3)
 	b.expect(outbox.MarkSent, rows[0], outbox.MarkedSent, 0)
 	b.db.Exec(t, `ALTER TABLE outbox ALTER COLUMN event_id TYPE text, ALTER COLUMN status TYPE text`)
 	b.expect(outbox.MarkSent, rows[1], outbox.MarkedSent, 0)
 	b.db.Exec(t, `ALTER TABLE outbox RENAME COLUMN sent_at TO at`)
-	if a := b.expect(outbox.MarkSent, rows[2], outbox.MarkedRefused, 0); !strings.Contains(a.Err.Error(), `no column "sent_at"`) {
+	if a := b.expect(outbox.MarkSent, rows[2], outbox.MarkedRefused, 0); !strings.Contains(a.Err.Error(), `public.outbox it is known: table public.outbox has no column "sent_at"`) {
 		t.Fatal(a.Err)
 	}
 	b.db.Exec(t, `ALTER TABLE outbox RENAME COLUMN at TO sent_at`)
 	b.expect(outbox.MarkSent, rows[2], outbox.MarkedSent, 0)
 	b.db.Exec(t, `DROP TABLE outbox`)
-	b.expect(outbox.MarkSent, rows[2], outbox.MarkedRefused, 0)
+	if a := b.expect(outbox.MarkSent, rows[2], outbox.MarkedRefused, 0); !strings.Contains(a.Err.Error(), "it is known") {
+		t.Fatal(a.Err)
+	}
 }
 
 // A table that was altered is compared with its archive before another row is moved.

@@ -164,6 +164,9 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 	case f == tablesql.RowRefused && len(items) > 1:
 		p.split(items) // however many refuse: the others can be marked
 	default:
+		if f == tablesql.TableRefused && p.cfg.Explain != nil {
+			err = p.cfg.Explain(ctx, p.key.table, err)
+		}
 		p.refuse(items, err, f == tablesql.RowRefused)
 	}
 }

@@ -379,7 +379,8 @@ type Identity struct {
 	// Publication changes when the publication is re-created or altered.
 	Publication string
 	// Relations are the tables' OIDs by name; 0: the table did not exist; nil: not known. In the database
-	// they include tables that are gone, under the names that statestore.Was gives them.
+	// they include tables that are gone, and the numbers of columns, under the names that statestore.Was and
+	// statestore.NumberOf give them.
 	Relations map[string]uint32
 }
 

@@ -90,6 +90,7 @@ func (d *driver) claim(rows []*outbox.Row) {
 		a, err := retry(ctx, d.questions, "claim rows", func(ctx context.Context) (answer, error) {
 			checked, err := d.updater.Claim(ctx, rows)
 			if refusal := refusalOf(err); refusal != nil {
+				d.explain(ctx, d.pool, d.stream, refusal)
 				return answer{connection, func() { d.core.ClaimRefused(refusal.Table, refusal) }}, nil //nolint:nilerr // an answer, too
 			}
 			return answer{0, func() { d.core.Claimed(checked) }}, err

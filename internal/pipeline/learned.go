@@ -30,13 +30,14 @@ type learned struct {
 	warned []string
 	// relations are the tables' OIDs as last seen, for an old schema that does not store them. The driver reads them, too.
 	relations atomic.Pointer[map[string]uint32]
-	// gone has the last OID of each table that no longer exists.
-	gone map[string]uint32
+	// gone has the last OID of each table that no longer exists, numbers the last number of each mapped column, by
+	// statestore.NumberOf, also where it was renamed or dropped.
+	gone, numbers map[string]uint32
 	// text: a column's binary form is not understood, the WAL has to be text.
 	text atomic.Bool
 }
 
-// sees notes which tables are gone, with their OIDs from before, and which are back.
+// sees notes which tables are gone, with their OIDs from before, and which are back; and the numbers of columns.
 func (l *learned) sees(before map[string]uint32, tables []replication.TableState) {
 	if l.gone == nil {
 		l.gone = map[string]uint32{}
@@ -50,12 +51,27 @@ func (l *learned) sees(before map[string]uint32, tables []replication.TableState
 			l.gone[name] = was
 		}
 	}
+	known := l.numbers
+	l.numbers = map[string]uint32{}
+	for i := range tables {
+		t := &tables[i]
+		for column, number := range t.Numbers {
+			key := statestore.NumberOf(t.Table.String(), column)
+			if number == 0 && before[t.Table.String()] == t.OID { // numbers are a relation's own
+				number = cmp.Or(known[key], before[key])
+			}
+			if number != 0 {
+				l.numbers[key] = number
+			}
+		}
+	}
 }
 
-// stored adds the tables that are gone to what the database remembers.
+// stored adds the tables that are gone, and the columns' numbers, to what the database remembers.
 func (l *learned) stored(id statestore.Identity) statestore.Identity {
 	relations := map[string]uint32{}
 	maps.Copy(relations, id.Relations)
+	maps.Copy(relations, l.numbers)
 	for name, was := range l.gone {
 		relations[statestore.Was(name)] = was
 	}

@@ -26,3 +26,30 @@ func TestWhatATableWasIsRemembered(t *testing.T) {
 		}
 	}
 }
+
+// A column's number is remembered while it has another name, also by the next process; not of another relation.
+func TestWhichNumberAColumnHadIsRemembered(t *testing.T) {
+	table := &outbox.Table{Schema: "public", Name: "outbox"}
+	key := statestore.NumberOf("public.outbox", "sent_at")
+	at := func(oid, number uint32) []replication.TableState {
+		return []replication.TableState{{Table: table, Exists: true, OID: oid, Numbers: map[string]uint32{"sent_at": number}}}
+	}
+	remembers := func(l *learned, want uint32) {
+		t.Helper()
+		if got := l.stored(statestore.Identity{}).Relations[key]; got != want {
+			t.Errorf("number %d, want %d", got, want)
+		}
+	}
+	before := map[string]uint32{"public.outbox": 7}
+	var l, next learned
+	l.sees(before, at(7, 3))
+	remembers(&l, 3)
+	l.sees(before, at(7, 0))
+	remembers(&l, 3)
+	next.sees(l.stored(statestore.Identity{Relations: before}).Relations, at(7, 0))
+	remembers(&next, 3)
+	next.sees(before, at(8, 0))
+	remembers(&next, 0)
+	next.sees(before, at(7, 4)) // dropped, and added again
+	remembers(&next, 4)
+}

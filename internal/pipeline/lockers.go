@@ -34,20 +34,29 @@ func lockers(ctx context.Context, pool *pgxpool.Pool, t *outbox.Table) (by []rep
 	return by, err
 }
 
-// explain adds to a table's refusal who has locked it, or its new name.
+// explain adds to a table's refusal what is known of it.
 func (t *telling) explain(ctx context.Context, pool *pgxpool.Pool, stream string, r *sweeper.TableError) {
-	if !r.Locked() {
-		if called := t.called(ctx, pool, stream, r.Table); called != nil {
-			r.Err = called
+	r.Err = t.explained(ctx, pool, stream, r.Table, r.Err)
+}
+
+// explained is a table's refusal with who has it locked, its new name, or those of its columns.
+func (t *telling) explained(ctx context.Context, pool *pgxpool.Pool, stream string, table *outbox.Table, err error) error {
+	if tablesql.FaultOf(err) == tablesql.Locked {
+		by, unknown := lockers(ctx, pool, table)
+		if unknown != nil || len(by) == 0 { // it ended meanwhile
+			return err
 		}
-		return
-	}
-	if by, err := lockers(ctx, pool, r.Table); err == nil && len(by) > 0 { // else it ended meanwhile
 		for i := range by {
 			by[i] = by[i].Lasting()
 		}
-		r.Err = fmt.Errorf("%s: %w", replication.LockedBy(by), r.Err)
+		return fmt.Errorf("%s: %w", replication.LockedBy(by), err)
 	}
+	if called := t.called(ctx, pool, stream, table); called != nil {
+		return called
+	}
+	ctx, cancel := context.WithTimeout(ctx, explainWithin)
+	defer cancel()
+	return tablesql.WithNewNames(err, statestore.RenamedColumns(ctx, postgres.On(pool), stream, table.String()))
 }
 
 // called returns, and logs, the new name of a table that is gone; nil: it is there, was dropped, or nobody knows.

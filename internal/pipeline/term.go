@@ -145,6 +145,9 @@ func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead sta
 		Pool: cfg.Pool, Tables: cfg.Tables, Connections: cfg.MarkConnections, BatchRows: cfg.MarkRows, Log: cfg.Log, ClaimBytes: min(cfg.Core.MaxBytes, lookBytes),
 		Once:    marking,
 		OnBatch: func(b statusupdater.Batch) { cfg.Metrics.MarkLatency(b.Took, b.Rows) },
+		Explain: func(ctx context.Context, t *outbox.Table, err error) error {
+			return d.explained(ctx, cfg.Pool, cfg.Name, t, err)
+		},
 	}, d.marked)
 	if d.once != nil {
 		d.once.updater = d.updater

@@ -399,6 +399,11 @@ func (w *walReader) full(b *batch, idle bool) bool {
 // handOver gives the batch to the driver, however long that takes, and goes on
 // with status messages meanwhile. It returns an empty batch; nil: finished.
 func (w *walReader) handOver(ctx context.Context, b *batch) (*batch, error) {
+	for e := range b.Broken() {
+		limited, cancel := context.WithTimeout(ctx, statusEvery) // meanwhile the server does not hear of us
+		e.Err = w.explained(limited, w.pool, w.lead.cfg.Name, e.Table, e.Err)
+		cancel()
+	}
 	ticker := time.NewTicker(w.statusEvery)
 	defer ticker.Stop()
 	for {

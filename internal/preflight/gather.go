@@ -518,6 +518,9 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, t *TableFacts
 		}
 		if err == nil {
 			t.Inspection, err = Inspect(ctx, conn, t.Table.Table, *t.described, g.o.Timeout)
+			t.Inspection.rename(func() map[string]string {
+				return statestore.RenamedColumns(ctx, postgres.On(conn), g.facts.Stream.Name, t.Table.String())
+			})
 		}
 		var refused *tablesql.TableError
 		var unusable *tablesql.MappingError

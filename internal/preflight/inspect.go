@@ -81,6 +81,26 @@ func Inspect(ctx context.Context, conn *pgx.Conn, t *outbox.Table, described tab
 	return r, nil
 }
 
+// rename says of mapped columns that are gone how they are called now; ask is called if there are any.
+func (i *Inspection) rename(ask func() map[string]string) {
+	if i == nil {
+		return
+	}
+	var renamed map[string]string
+	for n := range i.Findings {
+		f := &i.Findings[n]
+		if f.About != AboutColumn || f.Column == "" || i.Relation.Column(f.Column) != nil {
+			continue
+		}
+		if renamed == nil {
+			renamed = ask()
+		}
+		if now, known := renamed[f.Column]; known {
+			f.Hint = tablesql.ColumnCalled(now)
+		}
+	}
+}
+
 func (i *inspector) inspect(ctx context.Context) error {
 	if err := i.fit(); err != nil {
 		return err

@@ -443,6 +443,24 @@ func TestARenamedTableIsKnown(t *testing.T) {
 	expect(t, find(t, w.check(), "table", name), Fail, "it does not exist", "init --native-table")
 }
 
+// A column is known by its number: its new name is offered.
+func TestARenamedColumnIsKnown(t *testing.T) {
+	db := harness.Postgres(t)
+	w := made(t, db)
+	name := w.stream.Tables[0].String()
+	db.Exec(t, `INSERT INTO outbox_cdc.leader (stream, relations)
+		SELECT $1, jsonb_build_object($2::text, attrelid::bigint, $3::text, attnum) FROM pg_attribute WHERE attrelid = $2::regclass AND attname = 'topic'
+		ON CONFLICT (stream) DO UPDATE SET relations = excluded.relations`, w.stream.Name, name, statestore.NumberOf(name, "topic"))
+	db.Exec(t, `ALTER TABLE outbox RENAME topic TO "to"`)
+	expect(t, find(t, w.check(), "columns", name), Fail, `column "topic" does not exist`, `it is called "to" now; map that, or rename it back`)
+	db.Exec(t, `ALTER TABLE outbox DROP "to"`)
+	expect(t, find(t, w.check(), "columns", name), Fail, `column "topic" does not exist`, "it was dropped; add it again")
+	db.Exec(t, `ALTER TABLE outbox ADD topic bytea`) // what is wrong with that one is its type
+	if renamed := statestore.RenamedColumns(t.Context(), postgres.On(db.Pool(t)), w.stream.Name, name); len(renamed) > 0 {
+		t.Errorf("another column has the name, and %v is offered", renamed)
+	}
+}
+
 // A trigger that changes rows after their INSERT is told from one that does so before it, writes
 // elsewhere, or is disabled.
 func TestTriggersThatChangeInsertedRows(t *testing.T) {

@@ -134,6 +134,25 @@ func Renamed(ctx context.Context, db postgres.DB, stream, table string) string {
 	return now
 }
 
+// RenamedColumns are the columns of a table that are gone, if the stream remembers them: their present names by those that
+// it knows, empty for one that was dropped.
+func RenamedColumns(ctx context.Context, db postgres.DB, stream, table string) map[string]string {
+	renamed := map[string]string{}
+	_, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (struct{}, error) {
+		var was, now string
+		err := row.Scan(&was, &now)
+		renamed[was] = now
+		return struct{}{}, err
+	}, sql.CheckRenamedColumns, stream, table)
+	if err != nil { // there is no such schema
+		return nil
+	}
+	return renamed
+}
+
+// NumberOf is the key in Identity.Relations for the number of a table's column.
+func NumberOf(table, column string) string { return "column of " + table + "\n" + column }
+
 // Was is the key in Identity.Relations for the relation that a table was before it was
 // gone.
 func Was(table string) string { return "was " + table }

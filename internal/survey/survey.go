@@ -219,8 +219,9 @@ func Tables(ctx context.Context, cfg Config) []status.Table {
 			continue
 		}
 		if err := count(ctx, sw, t, &list[i]); err != nil {
-			list[i].Error = err.Error()
-			if now := statestore.Renamed(ctx, postgres.On(cfg.Pool), cfg.Name, t.String()); now != "" {
+			db := postgres.On(cfg.Pool)
+			list[i].Error = tablesql.WithNewNames(err, statestore.RenamedColumns(ctx, db, cfg.Name, t.String())).Error()
+			if now := statestore.Renamed(ctx, db, cfg.Name, t.String()); now != "" {
 				list[i].Error = statestore.Called(now)
 			}
 		}

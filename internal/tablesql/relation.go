@@ -326,7 +326,7 @@ func (r *Relation) Complete() error {
 	for _, name := range m.Columns(outbox.UseAny &^ (outbox.UseRecord | outbox.UseCluster)) {
 		if r.Column(name) == nil {
 			there := joined(r.Columns, ", ", func(c Column) string { return c.Name })
-			return r.unfit(fmt.Sprintf("has no column %q", name), "map an existing column, or add it; there are "+there)
+			return &MappingError{r.Table, name, fmt.Sprintf("has no column %q", name), "map an existing column, or add it; there are " + there}
 		}
 	}
 	if len(m.ID) == 0 {
@@ -437,6 +437,7 @@ func (c *Column) equals() string {
 // MappingError says why a table cannot serve its mapping. It is a refusal.
 type MappingError struct {
 	Table   *outbox.Table
+	Column  string // that the table lacks; empty: something else is wrong
 	Problem string
 	Hint    string
 }

@@ -292,7 +292,9 @@ func TestAColumnComesBackAndNoRow(t *testing.T) {
 	w.db.Exec(t, `ALTER TABLE outbox RENAME COLUMN payload TO renamed`)
 	row := w.writing("renamed").insertNow(w.topic, "meanwhile", 1, 10)[0]
 	p.readyz(http.StatusServiceUnavailable, "payload")
+	p.Await(20*time.Second, `"reason":`, `it is called "renamed" now`)
 	w.db.Exec(t, `ALTER TABLE outbox RENAME COLUMN renamed TO payload`)
+	p.Await(30*time.Second, "the table can be read again", `"table":"public.outbox"`)
 	w.isPublished(row)
 	p.readyz(http.StatusOK, "")
 	w.settled(30 * time.Second)

@@ -1,0 +1,45 @@
+package tablesql
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
+)
+
+// WithNewNames is the refusal of a table that lacks mapped columns, with what became of them: renamed has their present
+// names by those of the mapping, empty for one that was dropped. It returns other errors as they are.
+func WithNewNames(err error, renamed map[string]string) error {
+	if unfit, is := errors.AsType[*MappingError](err); is && unfit.Column != "" {
+		if now, known := renamed[unfit.Column]; known {
+			told := *unfit
+			told.Hint = ColumnCalled(now)
+			return &told
+		}
+	}
+	unmapped, is := errors.AsType[*mapping.Error](err)
+	if !is {
+		return err
+	}
+	told := &mapping.Error{Table: unmapped.Table, Faults: slices.Clone(unmapped.Faults)}
+	changed := false
+	for i := range told.Faults {
+		f := &told.Faults[i]
+		if now, known := renamed[f.Column]; known && f.Type == "" {
+			f.Hint, changed = ColumnCalled(now), true
+		}
+	}
+	if !changed {
+		return err
+	}
+	return told
+}
+
+// ColumnCalled says what to do about a column that has another name now, or was dropped.
+func ColumnCalled(now string) string {
+	if now == "" {
+		return "it was dropped; add it again, or map another column"
+	}
+	return fmt.Sprintf("it is called %q now; map that, or rename it back", now)
+}
