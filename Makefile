@@ -1,4 +1,4 @@
-# Everything a contributor runs. `make help` lists it.
+# Everything a contributor runs. `make help` lists it, by groups: a line ##@ begins one.
 
 # renovate: github.com/golangci/golangci-lint/v2
 GOLANGCI_VERSION := v2.15.0
@@ -49,28 +49,13 @@ VERSION   ?= $(patsubst v%,%,$(shell git describe --tags --dirty 2>/dev/null || 
 .DEFAULT_GOAL := help
 
 .PHONY: help
-help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help:
+	@awk -F ':.*## ' '/^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: site
-site: build/site-tools/bin/mkdocs ## the website of docs/ in build/site (Python 3.9 or later; ARGS=serve to look at it)
-	NO_MKDOCS_2_WARNING=1 build/site-tools/bin/mkdocs $(or $(ARGS),build) -f deploy/site/mkdocs.yml
-
-build/site-tools/bin/mkdocs: deploy/site/requirements.txt
-	python3 -m venv build/site-tools
-	build/site-tools/bin/pip install --quiet --disable-pip-version-check -r deploy/site/requirements.txt
-	touch $@
-
-.PHONY: page-pictures
-page-pictures: ## pictures of the page in six situations, on screen and phone, light and dark, in bin/artefacts
-	OUTBOX_TEST_ARTEFACTS='$(CURDIR)/bin/artefacts' OUTBOX_TEST_BROWSER=required OUTBOX_TEST_LONG=1 go test -count=1 -v -run '^TestSituations$$' ./test/page
-
-.PHONY: screenshots
-screenshots: ## the documentation's pictures, from a demo with its page in Chromium
-	OUTBOX_SCREENSHOTS='$(CURDIR)/docs/images' OUTBOX_TEST_BROWSER=required go test -count=1 -v -run '^TestScreenshots$$' ./test/page
+##@ What a newcomer needs
 
 .PHONY: demo
-demo: ## the main job, live, with nothing installed (ARGS='--rows 100000 --outage 5s')
+demo: ## the program at work, in a minute: needs Go alone (ARGS='--rows 100000 --outage 5s')
 	@go run ./cmd/outbox-cdc demo $(ARGS)
 
 # Static, and decided by the commit alone: no paths, no time of the build.
@@ -79,7 +64,7 @@ RELEASE_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=true -ldflags '-s -w
 SERVER_TAGS := -tags nodemo
 
 .PHONY: build
-build: ## bin/outbox-cdc
+build: ## bin/outbox-cdc: needs Go alone, a minute at first
 	$(RELEASE_BUILD) -o bin/outbox-cdc ./cmd/outbox-cdc
 
 # gotest runs packages $(1) with flags $(2).
@@ -96,21 +81,38 @@ test race integration chaos test-core test-matrix: export TMPDIR := $(ROOM)
 endif
 
 .PHONY: test
-test: $(if $(RERUN),$(GOTESTSUM)) ## all tests (Java 17 and Maven there: with a real Apache Kafka)
+test: $(if $(RERUN),$(GOTESTSUM)) ## all tests, ten minutes: needs Go; Java 17 and Maven for a real Apache Kafka (to run one: CONTRIBUTING.md)
 	$(call gotest,$(LONGEST) ./...,)
 	go test -tags failpoints ./internal/failpoint
 	go test -tags manual ./cmd/outbox-cdc -run Manual
+
+.PHONY: lint
+lint: $(GOLANGCI) $(GOFUMPT) ## what CI says of the code, some minutes; builds golangci-lint and gofumpt at first
+	go mod tidy -diff
+	cd deploy/packaging && go mod tidy -diff
+	go vet ./...
+	$(GOLANGCI) run ./...
+	@unformatted=$$($(GOFUMPT) -l $$(git ls-files '*.go')); \
+	  if [ -n "$$unformatted" ]; then echo "gofumpt -w is due for:" $$unformatted; exit 1; fi
+
+.PHONY: generated
+generated: ## after a new option, flag, metric or field: writes the schema and the docs' tables, a minute or two
+	go test ./internal/config ./internal/metrics ./test/deploy -count=1 -update
+	go test ./internal/preflight ./internal/statestore ./cmd/outbox-cdc -count=1 -run 'UpToDate|Stable' -update
+	cd deploy/packaging && go test ./chart -count=1 -update
+
+##@ Tests: parts of them, and longer forms. They start their own servers
 
 # Not of them: suites that run the program as a process of its own, which the race detector
 # of the tests does not see, and packages of one goroutine. Whole streams, in which
 # these run next to others, are in the tests of cmd/outbox-cdc and internal/demo.
 NO_RACES := checkpoint|decoder|sql|internal/(mapping|outbox|status|survey)|test/(arch|bytes|deploy|docs|integration|packages|page|security|shedlock|takeover)
 .PHONY: race
-race: $(if $(RERUN),$(GOTESTSUM)) ## the tests in their short form under the race detector
+race: $(if $(RERUN),$(GOTESTSUM)) ## the short form of all tests under the race detector
 	$(call gotest,$$(go list ./... | grep -vE '/($(NO_RACES))$$' | tr '\n' ' '),-race -short)
 
 .PHONY: integration
-integration: ## the tests of the whole program against real servers
+integration: ## the whole program against real servers, seven minutes
 	go test $(TESTFLAGS) -v ./test/integration/...
 
 # Every test has Kafka 4.4 unless it is told otherwise. Versions that are not
@@ -132,19 +134,19 @@ CORE_TWINS := Twins|RowFilter
 # encoding's bytes.
 CORE_STRANGERS := ^(TestSettingsOfRolesAndDatabase|TestAReadersFunctionMarksNoRow|TestTheSameBytesWhicheverWayARowComes)$$/^WIN1252$$
 
-.PHONY: test-matrix
-test-matrix: ## all that speaks to servers, on PostgreSQL 14 to 19, and on Kafka 4.2 and 3.9
-	@set -e; for v in $(POSTGRES_VERSIONS); do echo "=== PostgreSQL $$v"; OUTBOX_TEST_POSTGRES=$$v go test -count=1 $(TESTFLAGS) $(SPEAKING); done; \
-	for v in $(KAFKA_VERSIONS); do echo "=== Kafka $$v"; OUTBOX_TEST_KAFKA_VERSION=$$v go test -count=1 $(TESTFLAGS) ./sink/... ./test/integration/...; done$(NOT_ON_19)
-
 .PHONY: test-core
-test-core: ## a few tests of the whole program on the same versions
+test-core: ## a few of these on PostgreSQL 14 to 19 and on Kafka from 2.8 on
 	@set -e; for v in $(filter-out 15,$(POSTGRES_VERSIONS)); do echo "=== PostgreSQL $$v"; OUTBOX_TEST_POSTGRES=$$v go test -count=1 $(TESTFLAGS) ./test/integration -run '$(CORE)'; \
 	  OUTBOX_TEST_POSTGRES=$$v go test -count=1 $(TESTFLAGS) ./internal/tablesql ./replication -run '$(CORE_TWINS)'; \
 	  OUTBOX_TEST_POSTGRES=$$v go test -count=1 $(TESTFLAGS) ./test/security ./test/bytes -run '$(CORE_STRANGERS)'; done; \
 	for v in $(KAFKA_VERSIONS); do echo "=== Kafka $$v"; OUTBOX_TEST_KAFKA_VERSION=$$v go test -count=1 $(TESTFLAGS) ./test/integration -run '$(CORE)'; done; \
 	for v in $(KAFKA_LOSING); do echo "=== Kafka $$v"; OUTBOX_TEST_KAFKA_VERSION=$$v go test -count=1 $(TESTFLAGS) ./sink -run '^TestRealEndsThatAreLost$$'; done; \
 	echo "=== Kafka $(KAFKA_OLDEST)"; OUTBOX_TEST_KAFKA_VERSION=$(KAFKA_OLDEST) go test -count=1 $(TESTFLAGS) ./test/integration -run '^(TestRowsReachTheTopic|TestCleanRestartsUnderLoadMakeNoDuplicates)$$'$(NOT_ON_19)
+
+.PHONY: test-matrix
+test-matrix: ## all that speaks to servers, on PostgreSQL 14 to 19, Kafka 4.2 and 3.9; more than an hour
+	@set -e; for v in $(POSTGRES_VERSIONS); do echo "=== PostgreSQL $$v"; OUTBOX_TEST_POSTGRES=$$v go test -count=1 $(TESTFLAGS) $(SPEAKING); done; \
+	for v in $(KAFKA_VERSIONS); do echo "=== Kafka $$v"; OUTBOX_TEST_KAFKA_VERSION=$$v go test -count=1 $(TESTFLAGS) ./sink/... ./test/integration/...; done$(NOT_ON_19)
 
 .PHONY: sim
 sim: ## the simulation of the delivery core (SEEDS=100000, or SEED=n for one)
@@ -154,9 +156,10 @@ else
 	go test ./checkpoint -count=1 -timeout 0 -run 'TestSimulation$$' -sim.seeds=$(SEEDS)
 endif
 
-# Long forms of package exactlyonce: in make test a few seconds of each are run.
+# Long forms of package exactlyonce: in make test a few seconds of each are run. WINDOW=6: pairs of faults one after the
+# other; RULES=all or names: that each of its rules is needed.
 .PHONY: sim-once
-sim-once: ## the simulation of exactly-once transactions (SEEDS=100000, or SEED=n), pairs of faults one after the other (WINDOW=6); RULES=all or names: that each of its rules is needed
+sim-once: ## the simulation of exactly-once transactions (SEEDS=100000, or SEED=n, or RULES=all)
 ifdef RULES
 	OUTBOX_TEST_RULES=$(RULES) go test ./internal/exactlyonce -count=1 -timeout 0 -run 'TestRules$$' -v
 	OUTBOX_TEST_LONG=1 go test ./checkpoint -count=1 -timeout 0 -run 'TestOnceRulesMatter$$' -v
@@ -168,25 +171,28 @@ else
 endif
 
 .PHONY: sim-coverage
-sim-coverage: ## what of the delivery core the simulation does not come to in SEEDS schedules (2000 are enough)
+sim-coverage: ## code of the delivery core that the simulation does not reach (SEEDS=2000)
 	@mkdir -p build
 	go test ./checkpoint -count=1 -timeout 0 -run 'TestSimulation$$' -sim.seeds=$(SEEDS) -coverprofile=build/sim.cov
 	@go tool cover -func=build/sim.cov | grep -v '100.0%'
 
+# Also: COUNT=100 MUTANT_SEED=7 PART=1/2, EFFORT=3s for each, RESULTS=file to go on with, TRACE=1 to see what survivors
+# change; RULES=all or names: that each rule of the core is needed.
 .PHONY: mutants
-mutants: ## lines of the core that no test holds (PACKAGE=decoder FILES=parse.go COUNT=100 MUTANT_SEED=7 PART=1/2 FOR=5m, EFFORT=3s for each, RESULTS=file to go on with, TRACE=1 to see what survivors change; RULES=all or names: that each rule of the core is needed)
+mutants: ## lines and rules of the core that no test holds (RULES=all, or PACKAGE=decoder FILES=parse.go FOR=5m)
 	go run ./test/mutants $(if $(RULES),-rules $(RULES)) $(if $(PACKAGE),-package $(PACKAGE)) $(if $(FILES),-file $(FILES)) $(if $(COUNT),-count $(COUNT)) $(if $(MUTANT_SEED),-seed $(MUTANT_SEED)) $(if $(PART),-part $(PART)) $(if $(FOR),-for $(FOR)) $(if $(EFFORT),-effort $(EFFORT)) $(if $(RESULTS),-results $(RESULTS)) $(if $(TRACE),-trace)
 
 .PHONY: bytes
-bytes: ## the records of every column type in every encoding, whichever way a row comes
+bytes: ## the record of every column type in every encoding, from WAL and table
 	OUTBOX_TEST_BYTES=long go test ./test/bytes -count=1 -timeout 0 -v
 
+# SEED=7 repeats a schedule; several: SEED=1,2.
 .PHONY: chaos
-chaos: ## faults at random on the whole program for DURATION=90s (SEED=7 repeats a schedule; several: 1,2)
+chaos: ## the whole program under faults at random (DURATION=90s SEED=7)
 	OUTBOX_TEST_CHAOS=$(DURATION) OUTBOX_TEST_SEED=$(SEED) go test ./test/integration -count=1 -timeout 0 -v -run '^TestChaos$$'
 
 .PHONY: once
-once: ## exactly-once delivery: its tests in the long form, three brokers, and faults at random for DURATION=90s (SEED=7; several: 1,2)
+once: ## exactly-once delivery: long tests, three brokers, faults at random (DURATION=90s SEED=7)
 	OUTBOX_TEST_LONG=1 go test ./test/integration -count=1 -timeout 0 -v -run '^TestExactlyOnce|^TestAFailoverWithASynchronisedSlot$$'
 	go test ./sink -count=1 -timeout 0 -v -run '^TestRealEndsThatAreLost$$'
 	OUTBOX_TEST_DELIVERY=exactly_once go test ./test/integration -count=1 -timeout 0 -v -run '^TestThreeBrokers$$'
@@ -195,16 +201,21 @@ once: ## exactly-once delivery: its tests in the long form, three brokers, and f
 	done
 
 .PHONY: soak
-soak: ## steady load for DURATION=90s: does memory, goroutines, connections, files or the slot's lag grow?
+soak: ## steady load: does memory, or the number of connections and files, grow? (DURATION=90s)
 	OUTBOX_TEST_SOAK=$(DURATION) go test ./test/integration -count=1 -timeout 0 -v -run '^TestSoak$$'
 
 .PHONY: takeover
 takeover: ## every takeover page, followed word for word on real servers
 	OUTBOX_TEST_LONG=1 go test ./test/takeover -count=1 -timeout 0 -v
 
+.PHONY: alerts
+alerts: ## the alerts in their situations: needs promtool (Debian's package prometheus)
+	@command -v promtool >/dev/null || { echo "promtool is missing: Debian's package prometheus has it"; exit 1; }
+	cd deploy/prometheus && promtool check rules alerts.yaml && promtool test rules alerts_test.yaml
+
 # Not in CI: they fetch packages, and each starts what it needs.
 .PHONY: findings
-findings: ## what other software does that surprises its users: is it still so? (ONLY=connect-json)
+findings: ## findings/ tried again on other software; fetches it (ONLY=connect-json)
 	@failed=; for script in findings/$(ONLY)*.sh; do \
 	  [ "$$script" != findings/lib.sh ] || continue; \
 	  echo "== $$script"; "$$script" || failed="$$failed $$script"; \
@@ -212,7 +223,7 @@ findings: ## what other software does that surprises its users: is it still so? 
 
 # Not in CI: it fetches the libraries.
 .PHONY: clients
-clients: ## what the client libraries of docs/consumers.md read of committed, aborted and open transactions (ONLY='franz-go sarama')
+clients: ## what the clients of docs/consumers.md read of transactions; fetches them (ONLY='franz-go sarama')
 	test/clients/run.sh $(ONLY)
 
 # What strangers send, by its structure: rows, configurations, HTTP requests,
@@ -222,7 +233,7 @@ STRUCTURED := FuzzRows FuzzStructured FuzzPage FuzzAnswers FuzzFrames
 # Up to Go 1.26, a target at times ends with "context deadline exceeded" and no failing
 # input when its time is over: https://go.dev/issue/75804.
 .PHONY: fuzz
-fuzz: ## the fuzz targets of what strangers send for FUZZTIME=30s each, the others for FUZZTIME_SMALL=5s: four minutes
+fuzz: ## all fuzz targets, four minutes (FUZZTIME=30s each for what strangers send, FUZZTIME_SMALL=5s)
 	@set -e; mkdir -p build; for file in $$(git grep -l '^func Fuzz' -- '*_test.go'); do \
 	  for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' $$file); do \
 	    case ' $(STRUCTURED) ' in *" $$target "*) time=$(FUZZTIME);; *) time=$(FUZZTIME_SMALL);; esac; \
@@ -236,47 +247,55 @@ fuzz: ## the fuzz targets of what strangers send for FUZZTIME=30s each, the othe
 	  done; \
 	done
 
+##@ Speed, on a quiet machine
+
 .PHONY: bench
-bench: ## speed, latency, memory and cost, on servers of its own (ONLY=B1,B2 ROWS=1000000 ROUNDS=3 KAFKA=kfake OUT=bench.json)
+bench: ## rows per second, latency, memory, cost (ONLY=B1,B2 ROWS=1000000 ROUNDS=3 OUT=bench.json)
 	OUTBOX_BENCH=1 BENCH_ONLY='$(ONLY)' BENCH_ROWS='$(ROWS)' BENCH_ROUNDS='$(ROUNDS)' BENCH_WARM_UP='$(WARM_UP)' BENCH_REPEATS='$(REPEATS)' BENCH_KAFKA='$(KAFKA)' \
 	  BENCH_IDLE_SECONDS='$(IDLE_SECONDS)' BENCH_OUTAGE_SECONDS='$(OUTAGE_SECONDS)' BENCH_OUT='$(abspath $(or $(OUT),bench.json))' \
 	  go test -count=1 -timeout 0 -v -run '^TestBench$$' ./test/bench
 
 .PHONY: bench-peers
-bench-peers: ## the same outbox with Debezium's router and go-pq-cdc-kafka: speed, latency, memory, faults (ROWS=1000000 ROUNDS=3 SECONDS_EACH=20 OUT=bench-peers.json)
+bench-peers: ## the same of Debezium's router and go-pq-cdc-kafka (ROWS=1000000 ROUNDS=3 OUT=bench-peers.json)
 	OUTBOX_BENCH=peers BENCH_ONLY='$(ONLY)' BENCH_ROWS='$(ROWS)' BENCH_ROUNDS='$(ROUNDS)' BENCH_REPEATS='$(REPEATS)' BENCH_SECONDS='$(SECONDS_EACH)' \
 	  BENCH_GO_PQ_CDC_KAFKA='$(GO_PQ_CDC_KAFKA)' BENCH_OUT='$(abspath $(or $(OUT),bench-peers.json))' \
 	  go test -count=1 -timeout 0 -v -run '^TestBenchPeers$$' ./test/bench
 
 .PHONY: bench-record
-bench-record: ## the figures of the docs from bench.json and bench-peers.json, of quiet runs only
+bench-record: ## writes the docs' figures from bench.json and bench-peers.json
 	BENCH_RECORD='$(abspath $(or $(BARS),bench.json))' BENCH_RECORD_PEERS='$(abspath $(or $(PEERS),bench-peers.json))' go test -count=1 -run '^TestRecord$$' ./test/bench
 
 .PHONY: microbench
 microbench: ## the micro benchmarks, for benchstat (COUNT=1)
 	go test -run '^$$' -bench . -benchmem -count $(or $(COUNT),1) $$(git grep -l '^func Benchmark' -- '*_test.go' | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
 
-.PHONY: lint
-lint: $(GOLANGCI) $(GOFUMPT) ## go vet, golangci-lint, gofumpt, go.mod tidy
-	go mod tidy -diff
-	cd deploy/packaging && go mod tidy -diff
-	go vet ./...
-	$(GOLANGCI) run ./...
-	@unformatted=$$($(GOFUMPT) -l $$(git ls-files '*.go')); \
-	  if [ -n "$$unformatted" ]; then echo "gofumpt -w is due for:" $$unformatted; exit 1; fi
+##@ Documentation, and the page
+
+.PHONY: site
+site: build/site-tools/bin/mkdocs ## the website, in build/site: needs Python 3.9 (ARGS=serve to look at it)
+	NO_MKDOCS_2_WARNING=1 build/site-tools/bin/mkdocs $(or $(ARGS),build) -f deploy/site/mkdocs.yml
+
+build/site-tools/bin/mkdocs: deploy/site/requirements.txt
+	python3 -m venv build/site-tools
+	build/site-tools/bin/pip install --quiet --disable-pip-version-check -r deploy/site/requirements.txt
+	touch $@
+
+.PHONY: page-pictures
+page-pictures: ## the page in six situations, desktop and phone, light and dark, in bin/artefacts: needs Chromium
+	OUTBOX_TEST_ARTEFACTS='$(CURDIR)/bin/artefacts' OUTBOX_TEST_BROWSER=required OUTBOX_TEST_LONG=1 go test -count=1 -v -run '^TestSituations$$' ./test/page
+
+.PHONY: screenshots
+screenshots: ## the pictures of the docs: needs Chromium
+	OUTBOX_SCREENSHOTS='$(CURDIR)/docs/images' OUTBOX_TEST_BROWSER=required go test -count=1 -v -run '^TestScreenshots$$' ./test/page
+
+##@ Code
 
 .PHONY: fmt
 fmt: $(GOFUMPT) ## format all Go files
 	$(GOFUMPT) -w $$(git ls-files '*.go')
 
-.PHONY: generated
-generated: ## write what is made from the code: the schema, tables of the docs, wanted errors, the dashboard, the chart's wanted output, the record of what 1.x keeps
-	go test ./internal/config ./internal/metrics ./test/deploy -count=1 -update
-	go test ./internal/preflight ./internal/statestore ./cmd/outbox-cdc -count=1 -run 'UpToDate|Stable' -update
-	cd deploy/packaging && go test ./chart -count=1 -update
-
 .PHONY: vuln
-vuln: $(GOVULNCHECK) ## known vulnerabilities that our code can reach (VULN_DB=file:///… for a copy of the database)
+vuln: $(GOVULNCHECK) ## known vulnerabilities that our code can reach (VULN_DB=file:///… for a copy)
 	@out=$$($(GOVULNCHECK) -db $(VULN_DB) ./... 2>&1); rc=$$?; echo "$$out"; \
 	  case "$$rc $$out" in \
 	    1*"fetching vulnerabilities"*) echo "NOT CHECKED for vulnerabilities: $(VULN_DB) cannot be reached"; \
@@ -286,16 +305,13 @@ vuln: $(GOVULNCHECK) ## known vulnerabilities that our code can reach (VULN_DB=f
 
 # For a run by the clock: it fails where no copy of the database can be had.
 .PHONY: vuln-scheduled
-vuln-scheduled: ## vuln with a fresh copy of the database, which has to be there
+vuln-scheduled: ## the same, and fails where the database cannot be had
 	rm -rf build/vulndb && mkdir -p build/vulndb
 	curl --fail --silent --show-error --location --max-time 300 --output build/vulndb.zip $(VULN_COPY)
 	cd build/vulndb && unzip -q ../vulndb.zip
 	$(MAKE) vuln VULN_DB=file://$(CURDIR)/build/vulndb VULN_UNREACHABLE=fail
 
-.PHONY: alerts
-alerts: ## the alerts in the situations they are made for (needs promtool: Debian's package prometheus)
-	@command -v promtool >/dev/null || { echo "promtool is missing: Debian's package prometheus has it"; exit 1; }
-	cd deploy/prometheus && promtool check rules alerts.yaml && promtool test rules alerts_test.yaml
+##@ Release
 
 # What a release was built from, for its attestation (SLSA provenance 1.0).
 REPOSITORY := git+https://github.com/outbox-cdc/outbox-cdc
@@ -344,7 +360,7 @@ BUILDAH   ?= buildah
 # A tag has no +, which a version may have; helm writes _, too.
 IMAGE_TAG  = $(subst +,_,$(VERSION))
 .PHONY: image
-image: ## the container image for amd64 and arm64, from nothing (needs buildah), and as dist/outbox-cdc-image.tar
+image: ## the container image for amd64 and arm64, and dist/outbox-cdc-image.tar: needs buildah
 	@command -v $(firstword $(BUILDAH)) >/dev/null || { echo "buildah is missing: Debian's package buildah has it"; exit 1; }
 	@for arch in $(PLATFORMS); do $(MAKE) --no-print-directory image-root IMAGE_ARCH=$$arch VERSION=$(VERSION) || exit 1; done
 	@$(BUILDAH) manifest rm $(IMAGE):$(IMAGE_TAG) >/dev/null 2>&1 || true
@@ -370,7 +386,7 @@ chart-push:
 
 # All of a tag's release: a draft with archives and packages, image and chart, signed without a key.
 .PHONY: release
-release: $(GORELEASER) ## of a tag: make release VERSION=1.2.3 IMAGE=registry.example/outbox-cdc CHARTS=oci://registry.example/charts
+release: $(GORELEASER) ## a draft of a tag's release (VERSION=1.2.3 IMAGE=… CHARTS=oci://…)
 	$(GORELEASER) release --clean
 	$(MAKE) image-push chart-push
 	cosign sign --yes --recursive "$$(cat dist/outbox-cdc-image.pushed)"
@@ -381,22 +397,24 @@ release: $(GORELEASER) ## of a tag: make release VERSION=1.2.3 IMAGE=registry.ex
 # of this machine. OUTBOX_TEST_PACKAGES=required makes what is missing a failure;
 # OUTBOX_TEST_LONG=1 builds a second time with nothing compiled before.
 .PHONY: package-test
-package-test: ## packages, chart, compose file: same bytes, contents, docs/install.md followed under a systemd
+package-test: ## packages, chart, compose file, and docs/install.md followed under a systemd: needs root
 	cd deploy/packaging && go vet ./... && go test -timeout 10m ./...
 	OUTBOX_TEST_PACKAGES=$(or $(OUTBOX_TEST_PACKAGES),1) go test -count=1 -timeout 30m -v ./test/packages
 
 .PHONY: chart-test
-chart-test: ## the Helm chart: lint, rendering, values (nothing to install)
+chart-test: ## the Helm chart: lint, rendering, values
 	cd deploy/packaging && go test ./chart
 
 .PHONY: release-check
-release-check: $(GORELEASER) ## .goreleaser.yaml is right (at first builds goreleaser, which takes long)
+release-check: $(GORELEASER) ## .goreleaser.yaml is right; builds goreleaser at first, five minutes
 	$(GORELEASER) check
 
 .PHONY: release-snapshot
-release-snapshot: $(GORELEASER) ## archives, packages and checksums of this commit, in dist/, looked into
+release-snapshot: $(GORELEASER) ## archives, packages and checksums of this commit, in dist/
 	$(GORELEASER) release --snapshot --clean --skip=sign
 	OUTBOX_TEST_PACKAGES=$(or $(OUTBOX_TEST_PACKAGES),1) OUTBOX_TEST_DIST=$(CURDIR)/dist go test -count=1 -v -run '^TestArchive' ./test/packages
+
+##@ Other
 
 .PHONY: clean
 clean: ## remove bin, build and dist
