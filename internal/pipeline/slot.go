@@ -109,8 +109,10 @@ func (w *walReader) tellUnsound(v *replication.Verdict, uncovered []checkpoint.U
 		err = v.Err
 	}
 	if err != nil {
-		following = append(following, v.Reason)
 		w.report(err, fixEvery)
+	}
+	if err != nil || v.Cause == outbox.CauseWALBudget { // the line that gave the slot up has the reason
+		following = append(following, v.Reason)
 	}
 	w.following.Store(&following)
 }

@@ -153,17 +153,7 @@ func (w *walReader) tellEnd(err error) {
 		w.log.Info().Err(err).Msg("reading the WAL as text from here on")
 		return
 	}
-	if w.told.Swap(false) {
-		w.log.Info().Str("slot", w.cfg.Slot).Msg("the replication connection begins again")
-	} else {
-		level := zerolog.WarnLevel
-		if postgres.Unreachable(err) { // it is told aloud if the next attempt fails
-			level = zerolog.InfoLevel
-		}
-		w.log.WithLevel(level).Err(err).Str("slot", w.cfg.Slot).Msg("the replication connection ended")
-		w.tracker.recordError("the replication connection", postgres.Text(err), "")
-	}
-	overBudget := w.overBudget.Swap(nil)
+	overBudget, toldAloud := w.overBudget.Swap(nil), true // by the park, or by the next attempt if it fails
 	switch {
 	case overBudget != nil:
 		w.learned.remake = checkpoint.Connected{Cause: outbox.CauseWALBudget, Reason: *overBudget}
@@ -171,7 +161,20 @@ func (w *walReader) tellEnd(err error) {
 		w.learned.remake = checkpoint.Connected{Cause: outbox.CausePublication, Reason: err.Error()}
 	case is, errors.Is(err, replication.ErrUnreadable), errors.Is(err, replication.ErrFrameTooLarge), errors.Is(err, replication.ErrProtocol):
 		w.learned.remake = checkpoint.Connected{Cause: outbox.CauseUnreadable, Reason: err.Error()}
+	case errors.Is(err, replication.ErrSlotGone), postgres.Unreachable(err):
+	default:
+		toldAloud = false
 	}
+	if w.told.Swap(false) {
+		w.log.Info().Str("slot", w.cfg.Slot).Msg("the replication connection begins again")
+		return
+	}
+	level := zerolog.WarnLevel
+	if toldAloud {
+		level = zerolog.InfoLevel
+	}
+	w.log.WithLevel(level).Err(err).Str("slot", w.cfg.Slot).Msg("the replication connection ended")
+	w.tracker.recordError("the replication connection", postgres.Text(err), "")
 }
 
 // leadAgain connects until this process leads again. If another process leads, or has led in between, our memory is
