@@ -433,7 +433,9 @@ func TestARenamedTableIsKnown(t *testing.T) {
 	name := w.stream.Tables[0].String()
 	db.Exec(t, `INSERT INTO outbox_cdc.leader (stream, relations) VALUES ($1, jsonb_build_object($2::text, $2::regclass::oid::bigint))
 		ON CONFLICT (stream) DO UPDATE SET relations = excluded.relations`, w.stream.Name, name)
-	db.Exec(t, `ALTER TABLE outbox RENAME TO "Outbox 2"`)
+	db.Exec(t, `CREATE SCHEMA app; ALTER TABLE outbox SET SCHEMA app; ALTER SCHEMA app RENAME TO shop`)
+	expect(t, find(t, w.check(), "table", name), Fail, "it is called shop.outbox now")
+	db.Exec(t, `ALTER TABLE shop.outbox SET SCHEMA public; ALTER TABLE outbox RENAME TO "Outbox 2"`)
 	expect(t, find(t, w.check(), "table", name), Fail, "it is called public.Outbox 2 now")
 	db.Exec(t, `CREATE TABLE outbox ()`) // what is wrong with that one is not its name
 	if now := statestore.Renamed(t.Context(), postgres.On(db.Pool(t)), w.stream.Name, name); now != "" {
