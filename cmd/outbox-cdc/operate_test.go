@@ -123,7 +123,7 @@ func TestActsRefuseNonsense(t *testing.T) {
 		"--since: \"yesterday\" is not a time": {"replay", "--since", "yesterday"},
 		"--until: \"2h\" is not after \"1h\"":  {"replay", "--since", "1h", "--until", "2h"},
 		"say either --delete or --status":      {"failed", "discard", "--all"},
-		"means something else by the status":   {"failed", "discard", "--all", "--status", "SENT"},
+		"uses the status \"SENT\" itself":      {"failed", "discard", "--all", "--status", "SENT"},
 		"--limit 0 is not between 1 and":       {"failed", "list", "--limit", "0"},
 		"--rows-per-second -1":                 {"replay", "--all", "--rows-per-second", "-1"},
 		"needs one id":                         {"failed", "show"},

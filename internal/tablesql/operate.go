@@ -442,7 +442,7 @@ func (r *Relation) Dismiss(status string) (*Change, error) {
 	case s.Column == "":
 		return nil, r.unfit("has no status column", "delete the rows instead")
 	case slices.Contains(append([]string{s.Sent, s.Failed, s.Processing}, s.Pending...), status) || status == "":
-		return nil, r.unfit(fmt.Sprintf("means something else by the status %q", status), "choose one that is neither pending, sent, failed nor processing, such as ARCHIVED")
+		return nil, r.unfit(fmt.Sprintf("uses the status %q itself", status), "choose one that is neither pending, sent, failed nor processing, such as ARCHIVED")
 	}
 	condition, err := r.inState(RowsFailed)
 	if err != nil {

@@ -358,7 +358,7 @@ func wrongInput(t *testing.T, b *browser, s *served) {
 	b.open(s.url + "/failed")
 	b.tick(`input[value='["6"]']`)
 	b.do(chromedp.SendKeys(chromedp.CSS(`input[name=status]`), "SENT"), chromedp.KeyEvent(kb.Enter))
-	b.await("#problem", "means something else")
+	b.await("#problem", "uses the status")
 	focus("status SENT ")
 	b.shoot("wrong-status", screen, phone)
 	ask[int](b, `document.querySelector("input[name=status]").value = ""; 0`)

@@ -74,10 +74,13 @@ func situations() map[string]situation {
 	stuck.park(status.ParkGroup{Kind: "key", Cause: "blocked", Reason: "row 4711 is FAILED: Message was too large", Count: 17, Example: `key "customer-00000042" of topic orders.created.v2 in table public.outbox`})
 	paused := working("orders")
 	paused.status.Mode, paused.status.Reason = status.ModePaused, "paused by ann@laptop"
+	paused.status.Flow.InFlight, paused.activity.Rates.Published, paused.activity.Rates.Sent = 0, 0, 0
 	paused.park(status.ParkGroup{Kind: "stream", Cause: "paused", Reason: "paused by ann@laptop", Count: 1, Example: "stream"})
 	away := working("orders")
 	away.status.Mode, away.status.Unreachable, away.status.Leader, away.status.Standbys = status.ModeUnknown, true, nil, nil
 	away.status.Error, away.status.ErrorSince = "connect to cdc@db.internal:5432/orders: password authentication failed for user \"cdc\"", fixture.Noon.Add(-3*time.Minute)
+	away.activity.Errors = []status.ErrorGroup{{About: "the stream", Text: away.status.Error, Count: 19, First: away.status.ErrorSince, Last: fixture.Noon}}
+	away.status.Flow.InFlight, away.activity.Rates.Published, away.activity.Rates.Sent = 0, 0, 0
 	away.status.Slot.At, away.status.Tables[0].CountedAt = fixture.Noon.Add(-3*time.Minute), fixture.Noon.Add(-4*time.Minute)
 	standby := situation{status: status.Stream{
 		Name: "orders", Source: status.FromProcess, Mode: status.ModeStandby, Tables: []status.Table{{Name: "public.outbox"}},

@@ -201,7 +201,7 @@ func TestDiscarding(t *testing.T) {
 	o.mustSay(o.send(f), 400, "write the status", `aria-describedby="hint-status problem" aria-invalid="true"`, "Try again")
 	f.Set("status", "SENT")
 	// What was typed and what was chosen are kept.
-	o.mustSay(o.send(f), 422, "means something else", `name="status" value="SENT"`, `name="id" value="`+html.EscapeString(idOf("3"))+`"`)
+	o.mustSay(o.send(f), 422, "uses the status", `name="status" value="SENT"`, `name="id" value="`+html.EscapeString(idOf("3"))+`"`)
 	f.Set("status", "ARCHIVED")
 	f.Set("confirmed", "yes")
 	o.mustSay(o.send(f), 200, "1 row of public.outbox: set to ARCHIVED")
