@@ -101,7 +101,9 @@ func (w *walReader) tellUnsound(v *replication.Verdict, uncovered []checkpoint.U
 	var following []string
 	if v.Cause == outbox.CausePublication || unmade != nil {
 		for _, u := range uncovered {
-			following = append(following, u.Reason)
+			if !u.Refused || slices.ContainsFunc(v.Tables, func(t replication.TableVerdict) bool { return t.Table == u.Table }) {
+				following = append(following, u.Reason)
+			}
 		}
 	}
 	err := unmade
