@@ -27,8 +27,8 @@ const (
 // Verdict is what a State means for a stream.
 type Verdict struct {
 	// Sound: START_REPLICATION goes on where the stream left off and misses
-	// nothing. Otherwise the stream is parked for Cause and Reason, swept, and
-	// Publication and Slot (in this order) are made.
+	// nothing. Otherwise the stream is parked for Cause and Reason, and swept, and
+	// Publication and Slot are made, the slot once the park is durable.
 	Sound  bool
 	Cause  outbox.Cause
 	Reason string
