@@ -1,8 +1,6 @@
 package integration
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -49,40 +47,4 @@ func TestOneCauseIsOneLine(t *testing.T) {
 	cause("slot dropped", w.dropSlot, "", parked, "slot", "does not exist")
 	p.stop()
 	w.judge(history.Rules{})
-}
-
-// A server that lets nobody write is told once, with a count of what it stopped.
-func TestAReadOnlyServerIsOneLine(t *testing.T) {
-	t.Parallel() // it mostly waits
-	db := harness.PrivatePostgres(t, localpg.Options{})
-	w := newWorld(t, surroundings{db: db})
-	w.stream["heartbeat_interval"] = "1s"
-	w.serve()
-	p := w.run().streaming()
-	w.isPublished(w.insertNow(w.topic, "before", 1, 10)[0])
-	w.settled(30 * time.Second)
-	before := len(p.Said())
-	db.Exec(t, `ALTER SYSTEM SET default_transaction_read_only = on`)
-	db.Exec(t, `SELECT pg_reload_conf()`)
-	harness.Eventually(t, 30*time.Second, func() error {
-		db.Exec(t, `BEGIN READ WRITE; INSERT INTO outbox (topic, key, payload) VALUES ('`+w.topic+`', 'k', 'v'); COMMIT`)
-		if p.logged(`"level":"warn"`, "read-only transaction") == 0 {
-			return errors.New("no mark has failed")
-		}
-		return nil
-	})
-	harness.Eventually(t, 30*time.Second, func() error {
-		if n := p.metric("outbox_cdc_mark_retries_total"); n < 4 {
-			return fmt.Errorf("the mark was tried again %v times", n)
-		}
-		return nil
-	})
-	said := loud(p.Said()[before:])
-	db.Exec(t, `ALTER SYSTEM RESET default_transaction_read_only`)
-	db.Exec(t, `SELECT pg_reload_conf()`)
-	if len(said) != 1 {
-		t.Errorf("%d lines about one cause:\n%s", len(said), strings.Join(said, "\n"))
-	}
-	w.settled(30 * time.Second)
-	p.stop()
 }

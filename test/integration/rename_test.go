@@ -66,7 +66,7 @@ func TestARenamedColumnIsOffered(t *testing.T) {
 		}
 	}
 	offered := func() {
-		p.shows("/api/v1/status", called)
+		p.shows("/api/v1/status", "done_at")
 		if out, _ := w.command("check", "--config", w.file()); !strings.Contains(out, `it is called "done_at" now`) {
 			t.Errorf("check: %s", out)
 		}
