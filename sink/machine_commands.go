@@ -159,7 +159,7 @@ func (m *machine) giveBackTopic(t *topic, rows []*outbox.Row) {
 		return
 	}
 	if t.untold {
-		m.note("topic is blocked", t.name, t.err)
+		m.note("the topic cannot be written to: its rows wait", t.name, t.err)
 	}
 	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{
 		Rows: rows, Class: outbox.Withdrawn, Scope: outbox.TopicScope(m.cluster, t.name), Blocked: t.untold, Err: t.err,

@@ -349,7 +349,7 @@ func (w *sim) outcome(o *outbox.Outcome) {
 	}
 	if ofTopic {
 		t := w.topic(o.Scope.Topic)
-		if t.blocks++; w.notes["topic is blocked"+t.name] != t.blocks {
+		if t.blocks++; w.notes["the topic cannot be written to: its rows wait"+t.name] != t.blocks {
 			w.fail("nobody reads that topic %s is blocked", t.name)
 		}
 	}

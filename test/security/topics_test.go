@@ -224,7 +224,7 @@ func TestTopicsThatAreNotAllowed(t *testing.T) {
 		}
 		return err
 	})
-	if n := p.Said("topic is blocked"); len(n) > 0 {
+	if n := p.Said("the topic cannot be written to"); len(n) > 0 {
 		t.Errorf("brokers were asked about a topic: %s", n[0])
 	}
 	w.stopped(p)
