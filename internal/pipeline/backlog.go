@@ -144,6 +144,8 @@ func (b *backlog) uncounted(ctx context.Context, t *outbox.Table, err error, ret
 	_, unfit := errors.AsType[*tablesql.MappingError](err)
 	if _, unmapped := errors.AsType[*mapping.Error](err); unfit || unmapped { // its park says so
 		level = zerolog.DebugLevel
+	} else if refusalOf(err) != nil { // as it mostly does here
+		level = zerolog.InfoLevel
 	}
 	b.log.WithLevel(level).Err(err).Stringer("table", t).Dur("retry_in", retry).Msg(what)
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/outbox-cdc/outbox-cdc/checkpoint"
 	"github.com/outbox-cdc/outbox-cdc/decoder"
 	"github.com/outbox-cdc/outbox-cdc/internal/failpoint"
@@ -229,8 +231,14 @@ func (d *driver) feed(b *batch) {
 		case decoder.Commit:
 			d.core.Commit(e.Transaction.End)
 		case decoder.TableBroken:
-			d.log.Error().Err(e.Err).Stringer("table", e.Table).Msg("the table's rows cannot be read from the WAL")
-			d.told[parkedFor{scope: outbox.TableScope(e.Table).String()}] = e.Err.Error()
+			level, scope := zerolog.ErrorLevel, outbox.TableScope(e.Table).String()
+			for about, reason := range d.told {
+				if about.scope == scope && reason == e.Err.Error() { // the table's park told it
+					level = zerolog.InfoLevel
+				}
+			}
+			d.log.WithLevel(level).Err(e.Err).Stringer("table", e.Table).Msg("the table's rows cannot be read from the WAL")
+			d.told[parkedFor{scope: scope}] = e.Err.Error()
 			d.wal.setUnfit(e.Table, true)
 			d.core.TableBroken(e.Table, e.Err)
 		case decoder.TableMapped:

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/rs/zerolog"
 
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
@@ -61,8 +63,13 @@ func TestWhatFollowsFromAnOutageIsNoNews(t *testing.T) {
 	q.report(io.EOF, time.Second)
 	q.retried(t.Context(), io.EOF, time.Second, "meanwhile")
 	q.retried(t.Context(), errors.New("no right"), time.Second, "otherwise")
+	q.report(&pgconn.PgError{Code: pgerrcode.CannotConnectNow, Message: "starting up"}, time.Second)
+	q.report(&pgconn.PgError{Code: pgerrcode.InvalidPassword, Message: "wrong password"}, time.Second)
 	q.works()
 	q.retried(t.Context(), io.EOF, time.Second, "after")
+	if got := strings.Count(said.String(), `"level":"error"`); got != 2 || !strings.Contains(said.String(), "wrong password") {
+		t.Errorf("%d errors, want that it is away and then what only a person can fix: %s", got, said.String())
+	}
 	for text, want := range map[string]bool{"before": true, "meanwhile": false, "otherwise": true, "after": true} {
 		if got := strings.Contains(said.String(), text); got != want {
 			t.Errorf("%s: told %v, want %v: %s", text, got, want, said.String())

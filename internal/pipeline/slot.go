@@ -98,11 +98,10 @@ func (w *walReader) tellLost(v *replication.Verdict) {
 // tellUnsound reports what only a person can fix, before the parks that follow from it are told. What is wrong with a
 // publication is told once, by that or by the stream's park, and not for each table.
 func (w *walReader) tellUnsound(v *replication.Verdict, uncovered []checkpoint.Uncovered, unmade error) {
-	var following []string
 	if v.Cause == outbox.CausePublication || unmade != nil {
 		for _, u := range uncovered {
 			if !u.Refused || slices.ContainsFunc(v.Tables, func(t replication.TableVerdict) bool { return t.Table == u.Table }) {
-				following = append(following, u.Reason)
+				w.follow(u.Reason)
 			}
 		}
 	}
@@ -114,9 +113,8 @@ func (w *walReader) tellUnsound(v *replication.Verdict, uncovered []checkpoint.U
 		w.report(err, fixEvery)
 	}
 	if err != nil || v.Cause == outbox.CauseWALBudget { // the line that gave the slot up has the reason
-		following = append(following, v.Reason)
+		w.follow(v.Reason)
 	}
-	w.following.Store(&following)
 }
 
 // cannotBeSwept says what a lost or moved slot means for tables that keep no state.
@@ -231,6 +229,11 @@ func (w *walReader) lookAtTables(ctx context.Context, connected *checkpoint.Conn
 	var tables []*outbox.Table
 	for _, r := range append(refused, unusable...) { // that table's business, not the stream's
 		w.explain(ctx, w.pool, w.lead.cfg.Name, r)
+		for _, u := range connected.Uncovered {
+			if u.Table == r.Table && !u.Refused { // the refusal says more
+				w.follow(u.Reason)
+			}
+		}
 		connected.Uncovered = append(connected.Uncovered, checkpoint.Uncovered{Table: r.Table, Reason: r.Error(), Refused: true})
 		tables = append(tables, r.Table)
 	}

@@ -66,11 +66,23 @@ func (t *telling) works() { t.failed.Store(nil) }
 func (t *telling) report(err error, pause time.Duration) {
 	text := postgres.Text(err)
 	t.tracker.recordError("the stream", text, "")
-	t.unreachable.Store(postgres.Unreachable(err))
+	before, away := t.failed.Load(), t.unreachable.Swap(postgres.Unreachable(err))
 	if t.fails(text) {
 		return
 	}
-	t.log.Error().Ctx(loglimit.About(text)).Err(err).Dur("retry_in", pause).Bool("needs_a_person", postgres.Permanent(err)).Msg("the stream does not work")
+	level := zerolog.ErrorLevel
+	if before != nil && away && postgres.Away(err) { // a server that restarts says one thing after the other
+		level = zerolog.InfoLevel
+	}
+	t.log.WithLevel(level).Ctx(loglimit.About(text)).Err(err).Dur("retry_in", pause).Bool("needs_a_person", postgres.Permanent(err)).Msg("the stream does not work")
+}
+
+// follow notes reasons of parks that another line tells.
+func (t *telling) follow(reasons ...string) {
+	if before := t.following.Load(); before != nil {
+		reasons = slices.Concat(*before, reasons)
+	}
+	t.following.Store(&reasons)
 }
 
 // follows says whether a park follows from what another line tells.

@@ -85,8 +85,16 @@ func Unreachable(err error) bool {
 	return connecting || network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
+// Away says whether an error is that no server answers, or that it starts or stops.
+func Away(err error) bool {
+	return Unreachable(err) && (Code(err) == "" || HasCode(err, pgerrcode.AdminShutdown, pgerrcode.CrashShutdown, pgerrcode.CannotConnectNow))
+}
+
 // ServerWide is what the server refuses to everybody, whatever they ask; empty: the error is another.
 func ServerWide(err error) string {
+	if Away(err) {
+		return "the database cannot be reached"
+	}
 	switch Code(err) {
 	case pgerrcode.ReadOnlySQLTransaction:
 		return "the server is read-only"

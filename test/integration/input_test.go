@@ -117,7 +117,7 @@ func TestFaultsAreNamedAndPass(t *testing.T) {
 				w.db.Exec(w.t, fmt.Sprintf(`REVOKE ALL ON outbox FROM %q`, writer))
 			},
 			says:  []string{"public.outbox", "permission denied", "GRANT", "writer_"},
-			lines: 8,
+			lines: 2,
 			fix: func(w *world) {
 				w.db.Exec(w.t, fmt.Sprintf(`GRANT SELECT, UPDATE ON outbox TO "writer_%s"`, w.db.Name))
 			},
@@ -141,7 +141,7 @@ func TestFaultsAreNamedAndPass(t *testing.T) {
 				w.inserts("elsewhere", "payload")
 			},
 			says:  []string{"public.outbox", "does not exist"},
-			lines: 15,
+			lines: 5,
 			fix:   func(w *world) { w.db.Exec(w.t, `ALTER TABLE elsewhere RENAME TO outbox`) },
 		},
 		"column missing": {
@@ -150,7 +150,7 @@ func TestFaultsAreNamedAndPass(t *testing.T) {
 				w.inserts("outbox", "body")
 			},
 			says:  []string{"public.outbox", `column "payload"`},
-			lines: 16,
+			lines: 4,
 			fix:   func(w *world) { w.db.Exec(w.t, `ALTER TABLE outbox RENAME body TO payload`) },
 		},
 		"database away": {
