@@ -179,7 +179,7 @@ func TestWhatIsTold(t *testing.T) {
 	if st := s.Status(); !st.Leader || st.Mode != "stream" || !strings.Contains(st.Heard.String(), " m=") {
 		t.Errorf("status %+v", st)
 	}
-	s.Lost()
+	s.LeadLost()
 	if st := s.Status(); st.Leader || st.Mode != "" || !value(t, r, "outbox_cdc_leader{stream=orders} 0") {
 		t.Errorf("without its connection %+v", st)
 	}

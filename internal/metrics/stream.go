@@ -490,8 +490,8 @@ func (s *Stream) Standby() {
 // no leader.
 func (s *Stream) LockForeign() { s.lockForeign.Set(1) }
 
-// Lost says that the connection that holds the lead, or waits for it, has ended: who leads is not known.
-func (s *Stream) Lost() {
+// LeadLost says that the connection that holds the lead, or waits for it, has ended: who leads is not known.
+func (s *Stream) LeadLost() {
 	s.leading.Store(false)
 	s.heard.Store(0)
 	s.leader.Set(0)

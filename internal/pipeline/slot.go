@@ -40,7 +40,7 @@ func (w *walReader) makeSound(ctx context.Context) (checkpoint.Connected, error)
 		if err != nil {
 			return connected, err
 		}
-		if err := w.lost(&verdict, added); err != nil {
+		if err := w.passedRowsOver(&verdict, added); err != nil {
 			return connected, err
 		}
 		if verdict.Sound && (len(verdict.Add) == 0 || added) {
@@ -70,9 +70,9 @@ func (w *walReader) makeSound(ctx context.Context) (checkpoint.Connected, error)
 	}
 }
 
-// lost says why a stream whose tables keep no state must not go on: rows were
+// passedRowsOver says why a stream whose tables keep no state must not go on: rows were
 // passed over, or are about to be.
-func (w *walReader) lost(v *replication.Verdict, added bool) error {
+func (w *walReader) passedRowsOver(v *replication.Verdict, added bool) error {
 	if v.Lost != nil {
 		return fmt.Errorf("%w: %w", errLost, v.Lost)
 	}
@@ -85,8 +85,8 @@ func (w *walReader) lost(v *replication.Verdict, added bool) error {
 	return nil
 }
 
-// tellLost says that the server has given up the slot. The stream's park, if it gets one, follows from that.
-func (w *walReader) tellLost(v *replication.Verdict) {
+// tellSlotLost says that the server has given up the slot. The stream's park, if it gets one, follows from that.
+func (w *walReader) tellSlotLost(v *replication.Verdict) {
 	w.metrics.SlotLost()
 	if w.stateless { // which is told as what it is
 		return
@@ -159,7 +159,7 @@ func (w *walReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 	w.leftBehind(ctx, w.remembered.Relations, &state)
 	verdict := replication.Judge(&state, &cfg, w.remembered)
 	if state.Slot.Lost() && w.tracker.slotLost(state.Slot.LostBecause(), time.Now()) {
-		w.tellLost(&verdict)
+		w.tellSlotLost(&verdict)
 	}
 	connected := checkpoint.Connected{Insert: state.Insert, Snapshot: state.Snapshot, Uncovered: w.uncovered(ctx, &verdict)}
 	for _, warning := range verdict.Warnings {

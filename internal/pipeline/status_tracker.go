@@ -58,8 +58,8 @@ func (b *statusTracker) follows(h replication.Holder) {
 	b.recent.recordEvent(time.Now(), "leader", "waiting as a standby behind "+h.String())
 }
 
-// lost: the connection that holds the lead has ended. Who leads now is not known; the rest is as old as it says.
-func (b *statusTracker) lost() {
+// leadLost: the connection that holds the lead has ended. Who leads now is not known; the rest is as old as it says.
+func (b *statusTracker) leadLost() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.leader, b.standbys = nil, nil

@@ -75,9 +75,9 @@ func TestStatusOfALeader(t *testing.T) {
 	case st.Parks.Total != 1 || *st.Tables[0].Pending != 5:
 		t.Errorf("%+v", st)
 	}
-	m.Lost()
+	m.LeadLost()
 	b.recent.rates.Published = 30
-	b.lost()
+	b.leadLost()
 	if a := s.Activity(); a.Rates != (status.Rates{}) || s.Status().Flow.InFlight != 0 {
 		t.Errorf("nothing goes through any more: %+v", a.Rates)
 	}

@@ -98,8 +98,8 @@ func (s *Stream) Run(ctx context.Context) error {
 		case errors.Is(err, errNewTerm):
 			s.log.Info().Msg(textFrom(err, errNewTerm))
 		default:
-			s.metrics.Lost()
-			s.tracker.lost()
+			s.metrics.LeadLost()
+			s.tracker.leadLost()
 			s.report(err, pause)
 		}
 		if wait.Sleep(ctx, pause) != nil {

@@ -123,8 +123,8 @@ func (w *walReader) run(ctx context.Context) error {
 		}
 		w.tellEnd(err)
 		// Here, where the lead is taken again, and not when the driver hears of it: that may be later.
-		w.metrics.Lost()
-		w.tracker.lost()
+		w.metrics.LeadLost()
+		w.tracker.leadLost()
 		if err := w.tell(ctx, connEvent{lost: true}); err != nil {
 			return err
 		}
