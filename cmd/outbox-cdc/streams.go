@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -154,7 +155,11 @@ func (p *proof) prove(ctx context.Context, s preflight.Stream, log zerolog.Logge
 			return
 		}
 		if reason != said {
-			log.Warn().Str("reason", reason).Msg("not ready: the stream could not do its work")
+			level := zerolog.WarnLevel
+			if slices.ContainsFunc(differences, func(d preflight.Difference) bool { return d.Fatal }) { // which were told
+				level = zerolog.InfoLevel
+			}
+			log.WithLevel(level).Str("reason", reason).Msg("not ready: the stream could not do its work")
 		}
 		said = reason
 		select {

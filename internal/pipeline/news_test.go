@@ -48,9 +48,13 @@ func TestAParkIsNewsOnce(t *testing.T) {
 		}
 	}
 	following := &outbox.Park{Scope: outbox.Scope{Kind: outbox.ScopeTable, Table: "public.letters"}, Cause: outbox.CausePublication, Reason: "no publication"}
-	d.following.Store(&[]string{following.Reason}) // the stream's park, or an error, tells it
+	d.follow(following.Scope, following.Reason)
 	if got := d.news(following); got != zerolog.InfoLevel {
 		t.Errorf("a park that follows from what is told: %v", got)
+	}
+	following.Scope, d.told = outbox.StreamScope(), map[parkedFor]string{} // which tells it
+	if got := d.news(following); got != zerolog.WarnLevel {
+		t.Errorf("the park that tells what its tables' parks follow from: %v", got)
 	}
 }
 

@@ -101,7 +101,7 @@ func (w *walReader) tellUnsound(v *replication.Verdict, uncovered []checkpoint.U
 	if v.Cause == outbox.CausePublication || unmade != nil {
 		for _, u := range uncovered {
 			if !u.Refused || slices.ContainsFunc(v.Tables, func(t replication.TableVerdict) bool { return t.Table == u.Table }) {
-				w.follow(u.Reason)
+				w.follow(outbox.TableScope(u.Table), u.Reason)
 			}
 		}
 	}
@@ -113,7 +113,7 @@ func (w *walReader) tellUnsound(v *replication.Verdict, uncovered []checkpoint.U
 		w.report(err, fixEvery)
 	}
 	if err != nil || v.Cause == outbox.CauseWALBudget { // the line that gave the slot up has the reason
-		w.follow(v.Reason)
+		w.follow(outbox.StreamScope(), v.Reason)
 	}
 }
 
@@ -231,7 +231,7 @@ func (w *walReader) lookAtTables(ctx context.Context, connected *checkpoint.Conn
 		w.explain(ctx, w.pool, w.lead.cfg.Name, r)
 		for _, u := range connected.Uncovered {
 			if u.Table == r.Table && !u.Refused { // the refusal says more
-				w.follow(u.Reason)
+				w.follow(outbox.TableScope(u.Table), u.Reason)
 			}
 		}
 		connected.Uncovered = append(connected.Uncovered, checkpoint.Uncovered{Table: r.Table, Reason: r.Error(), Refused: true})

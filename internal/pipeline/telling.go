@@ -30,7 +30,7 @@ type telling struct {
 	renamed sync.Map
 	// lossTold is the park's reason for the last lost slot that was logged.
 	lossTold atomic.Pointer[string]
-	// following are the reasons of parks that follow from what another line tells, as of the last connection.
+	// following are parks, by scope and reason, that follow from what another line tells, as of the last connection.
 	following atomic.Pointer[[]string]
 	// unreachable: the database could not be asked.
 	unreachable atomic.Bool
@@ -77,18 +77,19 @@ func (t *telling) report(err error, pause time.Duration) {
 	t.log.WithLevel(level).Ctx(loglimit.About(text)).Err(err).Dur("retry_in", pause).Bool("needs_a_person", postgres.Permanent(err)).Msg("the stream does not work")
 }
 
-// follow notes reasons of parks that another line tells.
-func (t *telling) follow(reasons ...string) {
+// follow notes that another line tells of a park.
+func (t *telling) follow(s outbox.Scope, reason string) {
+	parks := []string{s.String() + ": " + reason}
 	if before := t.following.Load(); before != nil {
-		reasons = slices.Concat(*before, reasons)
+		parks = slices.Concat(*before, parks)
 	}
-	t.following.Store(&reasons)
+	t.following.Store(&parks)
 }
 
 // follows says whether a park follows from what another line tells.
 func (t *telling) follows(p *outbox.Park) bool {
-	reasons, lost := t.following.Load(), t.lossTold.Load()
-	return reasons != nil && slices.Contains(*reasons, p.Reason) || lost != nil && *lost == p.Reason
+	parks, lost := t.following.Load(), t.lossTold.Load()
+	return parks != nil && slices.Contains(*parks, p.Scope.String()+": "+p.Reason) || lost != nil && *lost == p.Reason
 }
 
 // tellStandby tells that another process leads.

@@ -141,7 +141,7 @@ func TestFaultsAreNamedAndPass(t *testing.T) {
 				w.inserts("elsewhere", "payload")
 			},
 			says:  []string{"public.outbox", "does not exist"},
-			lines: 5,
+			lines: 4,
 			fix:   func(w *world) { w.db.Exec(w.t, `ALTER TABLE elsewhere RENAME TO outbox`) },
 		},
 		"column missing": {
@@ -150,7 +150,7 @@ func TestFaultsAreNamedAndPass(t *testing.T) {
 				w.inserts("outbox", "body")
 			},
 			says:  []string{"public.outbox", `column "payload"`},
-			lines: 4,
+			lines: 3,
 			fix:   func(w *world) { w.db.Exec(w.t, `ALTER TABLE outbox RENAME body TO payload`) },
 		},
 		"database away": {

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +40,26 @@ func TestThePublicationIsMadeAgainByHand(t *testing.T) {
 	p.Await(30*time.Second, "handed back to the stream", "stream")
 	load.wrote(100, 30*time.Second)
 	load.stop()
+	w.settled(30 * time.Second)
+	p.stop()
+	w.judge(history.Rules{})
+}
+
+// The publication is dropped while nobody writes, and the program makes it again: one line is loud, the stream's.
+func TestAPublicationThatIsMadeAgainIsToldOnce(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{})
+	p := w.run().streaming()
+	w.isPublished(w.insertNow(w.topic, "before", 1, 10)[0])
+	w.settled(30 * time.Second)
+	before := len(p.Said())
+	w.db.Exec(t, `DROP PUBLICATION outbox`)
+	p.Await(30*time.Second, "parked", `"scope":"stream"`, "publication outbox does not exist")
+	p.Await(30*time.Second, "handed back to the stream", `"scope":"stream"`)
+	w.isPublished(w.insertNow(w.topic, "after", 1, 10)[0])
+	if said := loud(p.Said()[before:]); len(said) != 1 || !strings.Contains(said[0], `"scope":"stream"`) {
+		t.Errorf("%d lines about one cause:\n%s", len(said), strings.Join(said, "\n"))
+	}
 	w.settled(30 * time.Second)
 	p.stop()
 	w.judge(history.Rules{})
