@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -45,6 +46,9 @@ func TestTheDiskOfTheLogIsFull(t *testing.T) {
 	}
 	w.recovered()
 	p.streaming()
+	if said := loud(p.Said()); len(said) > 6 { // ten and more before, for a server that is away for a second
+		t.Errorf("%d lines about one cause:\n%s", len(said), strings.Join(said, "\n"))
+	}
 	load = w.write(l)
 	load.wrote(100, 30*time.Second)
 	load.stop()
