@@ -102,7 +102,10 @@ func (c *Core) ClaimRefused(t *outbox.Table, err error) {
 // key's rows from now on.
 func (c *Core) renew(h uint32, a *outbox.Checked) {
 	e := &c.rows.entries[h]
-	e.row = a.Latest()
+	created := e.row.CreatedAt
+	if e.row = a.Latest(); e.carried {
+		e.row.CreatedAt = created // see rowTable.byID
+	}
 	e.row.Handle = h
 	c.rows.resized(h)
 }

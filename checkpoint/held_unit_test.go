@@ -135,6 +135,36 @@ func TestHeldRowIsLookedAtOnTheNextConnection(t *testing.T) {
 	}
 }
 
+// A row from an earlier connection is known by what the WAL says of it, whatever a look says: once it has left memory, the WAL
+// may bring it again.
+func TestHeldRowThatGetsItsTime(t *testing.T) {
+	t.Parallel()
+	c, r := heldRow(t)
+	c.Disconnect()
+	c.Connect(Connected{Streaming: true})
+	c.Take()
+	now := *r
+	now.Stale, now.CreatedAt = false, 5
+	c.Checked([]outbox.Checked{{Row: r, State: outbox.CheckPending, Now: &now}})
+	again := *r
+	again.Stale = false
+	c.Begin(outbox.Transaction{Commit: r.Commit, End: r.Commit + 1})
+	if c.Rows([]*outbox.Row{&again}); c.rows.count != 1 {
+		t.Errorf("%d rows in memory", c.rows.count)
+	}
+	c.Commit(r.Commit + 1)
+	c.Take()
+	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{&now}, Class: outbox.Delivered})
+	c.Take()
+	c.Marked([]outbox.Marked{{Row: &now, Kind: outbox.MarkSent, State: outbox.MarkedSent}})
+	if c.Take(); c.rows.count > 0 || c.Confirm() < r.Commit {
+		t.Errorf("%d rows in memory, confirmed %v", c.rows.count, c.Confirm())
+	}
+	if len(c.rows.byID) > 0 {
+		t.Errorf("rows that are not there can be found: %v", c.rows.byID)
+	}
+}
+
 // A clean stop waits for no look.
 func TestHeldRowInACleanStop(t *testing.T) {
 	t.Parallel()

@@ -67,7 +67,7 @@ type rowTable struct {
 	queued       int // rows in that state
 	inFlight     int
 	arrivals     uint64
-	// byID are the rows in flight from an earlier connection, which the WAL may bring again.
+	// byID are the rows in flight from an earlier connection, which the WAL may bring again. No look changes their ids.
 	byID map[rowID]uint32
 }
 
