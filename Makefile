@@ -44,7 +44,7 @@ FUZZTIME  ?= 30s
 FUZZTIME_SMALL ?= 5s
 DURATION  ?= 90s
 # Packages take no version that begins with a letter, as a commit may.
-VERSION   ?= $(patsubst v%,%,$(shell git describe --tags --dirty 2>/dev/null || echo 0.0.0-g$$(git describe --always --dirty 2>/dev/null || echo dev)))
+VERSION   ?= $(patsubst v%,%,$(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null || echo 0.0.0-g$$(git describe --always --dirty 2>/dev/null || echo dev)))
 
 .DEFAULT_GOAL := help
 
