@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
@@ -295,7 +296,11 @@ func (w *walReader) read(ctx context.Context) error {
 			w.decoder.Sent(m.WALEnd)
 			w.keepalives.latest = max(w.keepalives.latest, m.WALEnd)
 		case replication.Notice:
-			w.log.Warn().Str("sqlstate", m.Code).Str("notice", m.Warning).Str("hint", m.Hint).Msg("the server warns about the slot")
+			level := zerolog.WarnLevel
+			if m.Code == pgerrcode.ObjectNotInPrerequisiteState && w.following.Load() != nil { // that the publication was away is told
+				level = zerolog.InfoLevel
+			}
+			w.log.WithLevel(level).Str("sqlstate", m.Code).Str("notice", m.Warning).Str("hint", m.Hint).Msg("the server warns about the slot")
 			w.tracker.warned(m.Warning, time.Now())
 			if err := w.lookAtPublication(ctx); err != nil {
 				return err
