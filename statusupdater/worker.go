@@ -123,7 +123,7 @@ func (p *process) setAside(key queueKey, items []*item) {
 				Msg("the row was published and cannot be marked: somebody has it locked, or a trigger is in the way; it is tried again")
 		}
 	}
-	key.free = items[0].aside%10 != 0 // now and then a try waits for the lock: is there one?
+	key.free = items[0].aside%10 != 0 // every tenth try waits, to learn whether a lock is the cause
 	p.later(key, items, p.cfg.LockedRetry)
 }
 

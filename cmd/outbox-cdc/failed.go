@@ -25,7 +25,7 @@ func failedCommand(io streams) *cobra.Command {
   outbox-cdc failed show 4711 --table public.outbox
   outbox-cdc failed requeue --error 'too large' --since 24h
   outbox-cdc failed requeue --error 'too large' --since 24h --yes`,
-		listCommand(io, tablesql.RowsFailed), showCommand(io), requeueCommand(io), discardCommand(io), replayCommand(io))
+		listCommand(io, tablesql.RowsFailed), showCommand(io), requeueCommand(io), discardCommand(io), replayCommand(io)) // those that change rows: act.go
 }
 
 func pendingCommand(io streams) *cobra.Command {

@@ -16,11 +16,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// The bounds of a preview: rows, and bytes of a row on standard input.
+// The bounds of a preview.
 const (
-	maxPreviewed = 1000
-	maxGiven     = 64 << 20
-	mostBytes    = 64 << 20 // of the records together; one is always shown
+	maxPreviewed = 1000     // rows
+	maxGiven     = 64 << 20 // bytes of a row on standard input
+	mostBytes    = 64 << 20 // bytes of the records together; one is always shown
 )
 
 func previewCommand(io streams) *cobra.Command {

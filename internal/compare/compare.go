@@ -77,7 +77,7 @@ const remembered = 1 << 18
 // Comparison matches rows with records, each pair as soon as both are there, so
 // that it holds only what waits for its match. It is not safe for concurrent use.
 type Comparison struct {
-	// Partition is where a record with the key belongs, or -1: not known.
+	// partition says where a record with the key belongs, or -1: not known.
 	partition func(by outbox.Partitioner, topic string, key []byte) int32
 	ignore    []string
 

@@ -33,7 +33,7 @@ type Config struct {
 	// IgnoreHeaders are not compared.
 	IgnoreHeaders []string
 	// MaxFrame is how long a message of the WAL may be that is kept whole, bytes. Of a
-	// longer one only its short values are, and its row can be no record.
+	// longer one only its short values are, and its row cannot become a record.
 	MaxFrame int
 	// Examples of each kind, at most.
 	Examples int

@@ -220,7 +220,7 @@ type Stream struct {
 	Mark Mark `yaml:"mark"`
 	// MaxParkedKeys is how many keys of a table may wait for a retry before the whole table is
 	// left to the sweeper. Above ten times as many the table waits until some are
-	// through or FAILED, and the next try of a row that can be no record is its last. Long keys count as several.
+	// through or FAILED, and the next try of a row that cannot become a record is its last. Long keys count as several.
 	MaxParkedKeys int `yaml:"max_parked_keys" default:"1000" min:"1" max:"1000000"`
 	// MaxParkedTopics is how many topics that rows name, and that are missing or may not be
 	// written to, are tried again one by one. Rows of further ones wait until the brokers list

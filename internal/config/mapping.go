@@ -105,7 +105,7 @@ type MappingSpec struct {
 	// as it was inserted, unless others changed it while it waited for five seconds.
 	LookFirst bool `yaml:"look_first" default:"false"`
 	// FailOn lists topic errors that count as errors of the row. Then only they, a too large
-	// record and a row that can be no record fail a row; other refusals are tried again
+	// record and a row that cannot become a record fail a row; other refusals are tried again
 	// without counting. Left out: a topic's error makes the topic wait, and costs no row an
 	// attempt.
 	FailOn []string `yaml:"fail_on" enum:"invalid_topic,unauthorized_topic,missing_topic"`

@@ -75,7 +75,8 @@ func isTime(k kind) bool     { return k == kindTimestamp || k == kindTimestamptz
 func isJSONText(k kind) bool { return k == kindJSON || k == kindJSONB || isText(k) }
 
 // isName: what prints as a name or a state. Types of their own (enums, citext)
-// do; whether the text is legal is seen row by row.
+// do; whether the text is legal is seen row by row, and whether rows can be found by an id of the type
+// is decided by package tablesql (Relation.types).
 func isName(k kind) bool {
 	return isText(k) || isInteger(k) || k == kindUUID || k == kindEnum || k == kindOther
 }

@@ -85,10 +85,10 @@ func (t *Table) PreviewOf(ctx context.Context, object []byte) (*outbox.Row, erro
 	var fields map[string]json.RawMessage
 	d := json.NewDecoder(bytes.NewReader(object))
 	if err := d.Decode(&fields); err != nil || fields == nil {
-		return nil, &InputError{`is no JSON object with the row's columns, such as {"id": 1, "payload": {}}`}
+		return nil, &InputError{`it is no JSON object with the row's columns, such as {"id": 1, "payload": {}}`}
 	}
 	if d.More() {
-		return nil, &InputError{"has more behind its first object: give one row"}
+		return nil, &InputError{"there is more behind the first object: give one row"}
 	}
 	for name := range fields {
 		if t.relation.Column(name) == nil {

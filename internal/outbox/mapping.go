@@ -29,7 +29,7 @@ type Mapping struct {
 	Payload    PayloadMapping
 	Headers    []HeaderMapping
 	// MaxRowBytes is how many bytes the mapped columns of a row may have: one with
-	// more is not read into memory, and is a row that can be no record. 0: any number.
+	// more is not read into memory, and the row cannot become a record. 0: any number.
 	MaxRowBytes int
 	// EventID is the header for consumers to dedupe by; an empty Name: none.
 	EventID EventID

@@ -42,9 +42,9 @@ type Row struct {
 	ID      string
 	Cluster string // name of the Kafka cluster, resolved to a configured one
 	Topic   string
-	Key     []byte // nil: a record without a key
-	Value   []byte // nil: a tombstone
-	Headers []Header
+	Key     []byte   // nil: a record without a key
+	Value   []byte   // nil: a tombstone
+	Headers []Header // the event id first, if it is mapped
 	// SideHeaders is how many of the Headers, the last ones, come from the
 	// mapping's HeadersTable.
 	SideHeaders int32

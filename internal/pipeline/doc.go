@@ -18,10 +18,10 @@
 //
 // # What the package decides
 //
-// When to lead again and after what wait (stream, wal_reader), whether an earlier leader may have left rows
-// that this one would publish twice (leadership), how slot and publication are put right (slot), when the slot
+// When to lead again and after what wait (stream, wal_reader), whether an earlier leader with another
+// configuration may have left rows that this one would publish twice (leadership), how slot and publication are put right (slot), when the slot
 // is given up for the WAL budget (wal_budget), how far a catch-up slows down (limit), when a sweep by command
-// is over (one_shot). And what is told of it all, in the log, metrics and status (telling).
+// is over (one_shot). And what is told of it all, in the log, metrics and status (observe, telling).
 //
 // # Goroutines
 //

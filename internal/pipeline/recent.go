@@ -32,8 +32,8 @@ type recent struct {
 
 	sent      uint64
 	failed    bool   // rows became FAILED since they were counted
-	before    counts // of the rates
-	sampled   counts // of the history
+	before    counts // when the rates were taken
+	sampled   counts // at the last point of history
 	ages      *metrics.Latencies
 	topics    map[string]*topicSamples // by topicKey
 	rates     status.Rates

@@ -392,7 +392,7 @@ func (r *Relation) types() error {
 		if c.Enum { // whose type compares
 			domain = ", behind a domain"
 		}
-		return r.unfit(fmt.Sprintf("has the id column %q, by whose type (%s%s) no row is found again", c.Name, c.Type, domain),
+		return r.unfit(fmt.Sprintf("has the id column %q, whose type (%s%s) has no equality to find rows by", c.Name, c.Type, domain),
 			"map a column of a type that compares, such as uuid, bigint or text")
 	}
 	s := &r.Table.Mapping.Status
