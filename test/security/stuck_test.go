@@ -45,6 +45,7 @@ func TestStuckRowsKeepNoOthersMemory(t *testing.T) {
 		return answer, nil, true
 	})
 	p := w.run()
+	p.Await(30*time.Second, "handed back to the stream") // a sweep stops at what is stuck
 	const rows = 200_000
 	for range 40 {
 		w.db.Exec(t, `INSERT INTO outbox (topic, key, payload) SELECT CASE WHEN n % 64 = 0 THEN 'stuck' ELSE 'good' END, n, convert_to(repeat('x', 1000), 'UTF8') FROM generate_series(1, $1::int) AS n`, rows/40)
