@@ -26,6 +26,7 @@ func TestRowsAreFound(t *testing.T) {
 			return []outbox.Park{
 				{Scope: outbox.TopicScope("main", "other"), Reason: "another's"},
 				{Scope: outbox.TopicScope("main", "orders"), Reason: hostile, Since: noon.Add(-time.Hour)},
+				{Scope: outbox.StreamScope(), Cause: outbox.CausePaused, Reason: "paused by ann", Since: noon},
 			}, nil
 		}
 	})
@@ -36,7 +37,7 @@ func TestRowsAreFound(t *testing.T) {
 	}
 	o.db.Exec(t, `INSERT INTO outbox (aggregate_id, event_id, status, topic, payload_bytes, retries, created_at) VALUES
 		('`+seven+`1', '`+seven+`5', 'PENDING', 'orders', '{}', 0, '2026-01-01 10:00Z')`)
-	o.mustSay(get(o, "/rows?"+key), 200, "What holds up key", idText("5"), "2030-01-01 11:00:00", "&lt;script&gt;alert(1)", "3 rows")
+	o.mustSay(get(o, "/rows?"+key), 200, "What holds up key", idText("5"), "2030-01-01 11:00:00", "&lt;script&gt;alert(1)", ">when resumed<", "3 rows")
 	o.mustSay(get(o, "/rows?state=sent"), 200, "SENT", "Replay …")
 	conforms(t, "/api/v1/rows", get(o, "/api/v1/rows?"+key))
 	conforms(t, "/api/v1/rows", get(o, "/api/v1/rows?state=none"))

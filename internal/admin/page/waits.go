@@ -18,6 +18,8 @@ type waiting struct {
 	Next   time.Time `json:"next_try,omitzero"`
 	// Row is the FAILED row that keeps the key.
 	Row []string `json:"row,omitempty"`
+	// Paused: it waits until somebody resumes it.
+	Paused bool `json:"-"`
 }
 
 // waitsFor is what keeps a row, the widest first: what is parked, a Kafka cluster that cannot be used, a time that
@@ -31,7 +33,7 @@ func waitsFor(row *outbox.Row, parks []outbox.Park, s *status.Stream, now time.T
 		if p.Scope.Kind == outbox.ScopeTopics && len(parks) > 1 { // of a topic that is known another says more
 			continue
 		}
-		w := waiting{What: p.Scope.String(), Reason: p.Reason, Since: p.Since, Next: p.Next}
+		w := waiting{What: p.Scope.String(), Reason: p.Reason, Since: p.Since, Next: p.Next, Paused: p.Cause == outbox.CausePaused}
 		switch {
 		case p.Unmarked():
 			w.Reason = "published, cannot be marked: " + p.Reason
