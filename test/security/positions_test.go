@@ -140,6 +140,7 @@ func TestAKeepaliveAheadOfTheWALConfirmsNothing(t *testing.T) {
 	t.Parallel()
 	w, f := forged(t)
 	p := w.run()
+	p.Await(30*time.Second, "handed back to the stream") // what is swept would come by the WAL later
 	w.insertRows("before", 10)
 	w.allSent("before", 10)
 	for range 3 {
@@ -180,6 +181,7 @@ func TestAKeepaliveBehindWhichRowsComeIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	w, f := forged(t)
 	p := w.run()
+	p.Await(30*time.Second, "handed back to the stream") // what is swept would come by the WAL later
 	w.insertRows("before", 10)
 	w.allSent("before", 10)
 	f.mu.Lock()
@@ -200,6 +202,7 @@ func TestAMadeUpTransactionAheadOfTheWALLosesNoRow(t *testing.T) {
 	t.Parallel()
 	w, f := forged(t)
 	p := w.run()
+	p.Await(30*time.Second, "handed back to the stream") // what is swept would come by the WAL later
 	w.insertRows("before", 10)
 	w.allSent("before", 10)
 	ahead := w.position("pg_current_wal_insert_lsn()") + 1<<32
