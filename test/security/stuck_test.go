@@ -31,18 +31,7 @@ func TestStuckRowsKeepNoOthersMemory(t *testing.T) {
 		if up.Load() || !slices.ContainsFunc(asked.Topics, func(t kmsg.ProduceRequestTopic) bool { return t.Topic == "stuck" }) {
 			return nil, nil, false
 		}
-		answer := asked.ResponseKind().(*kmsg.ProduceResponse)
-		for _, at := range asked.Topics {
-			topic := kmsg.NewProduceResponseTopic()
-			topic.Topic = at.Topic
-			for _, ap := range at.Partitions {
-				p := kmsg.NewProduceResponseTopicPartition()
-				p.Partition, p.ErrorCode, p.BaseOffset = ap.Partition, kerr.NotEnoughReplicas.Code, -1
-				topic.Partitions = append(topic.Partitions, p)
-			}
-			answer.Topics = append(answer.Topics, topic)
-		}
-		return answer, nil, true
+		return refusal(asked, func(_ string, p *kmsg.ProduceResponseTopicPartition) { p.ErrorCode = kerr.NotEnoughReplicas.Code }), nil, true
 	})
 	p := w.run()
 	p.Await(30*time.Second, "handed back to the stream") // a sweep stops at what is stuck

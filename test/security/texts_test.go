@@ -72,31 +72,21 @@ func TestTextsOfABrokerWithoutEnd(t *testing.T) {
 		if !slices.ContainsFunc(asked.Topics, func(t kmsg.ProduceRequestTopic) bool { return t.Topic == "bad" }) {
 			return nil, nil, false
 		}
-		answer := asked.ResponseKind().(*kmsg.ProduceResponse)
-		for _, at := range asked.Topics {
-			topic := kmsg.NewProduceResponseTopic()
-			topic.Topic = at.Topic
-			for _, ap := range at.Partitions {
-				p := kmsg.NewProduceResponseTopicPartition()
-				p.Partition, p.ErrorCode, p.BaseOffset = ap.Partition, kerr.InvalidRecord.Code, -1
-				if at.Topic != "bad" {
-					p.ErrorCode = kerr.NotLeaderForPartition.Code // it is sent again, and then not with the others
-				} else {
-					n := texts.Add(1)
-					text := fmt.Sprint("text ", n, strings.Repeat(" much", 400))
-					if n%500 == 1 {
-						text += strings.Repeat(" more", 200_000)
-					}
-					if n%100 == 2 {
-						p.ErrorCode = int16(1000 + n%30_000)
-					}
-					p.ErrorMessage = &text
-				}
-				topic.Partitions = append(topic.Partitions, p)
+		return refusal(asked, func(topic string, p *kmsg.ProduceResponseTopicPartition) {
+			if topic != "bad" {
+				p.ErrorCode = kerr.NotLeaderForPartition.Code // it is sent again, and then not with the others
+				return
 			}
-			answer.Topics = append(answer.Topics, topic)
-		}
-		return answer, nil, true
+			n := texts.Add(1)
+			text := fmt.Sprint("text ", n, strings.Repeat(" much", 400))
+			if n%500 == 1 {
+				text += strings.Repeat(" more", 200_000)
+			}
+			p.ErrorCode, p.ErrorMessage = kerr.InvalidRecord.Code, &text
+			if n%100 == 2 {
+				p.ErrorCode = int16(1000 + n%30_000)
+			}
+		}), nil, true
 	})
 	w.db.Exec(t, `CREATE TABLE other (LIKE outbox INCLUDING ALL); ALTER PUBLICATION outbox ADD TABLE other`)
 	w.tries(1)
@@ -123,6 +113,23 @@ func TestTextsOfABrokerWithoutEnd(t *testing.T) {
 		t.Errorf("only %d texts", texts.Load())
 	}
 	w.stopped(s.run)
+}
+
+// refusal answers a produce request: each partition with the error that say gives it.
+func refusal(asked *kmsg.ProduceRequest, say func(topic string, p *kmsg.ProduceResponseTopicPartition)) kmsg.Response {
+	answer := asked.ResponseKind().(*kmsg.ProduceResponse)
+	for _, at := range asked.Topics {
+		topic := kmsg.NewProduceResponseTopic()
+		topic.Topic = at.Topic
+		for _, ap := range at.Partitions {
+			p := kmsg.NewProduceResponseTopicPartition()
+			p.Partition, p.BaseOffset = ap.Partition, -1
+			say(at.Topic, &p)
+			topic.Partitions = append(topic.Partitions, p)
+		}
+		answer.Topics = append(answer.Topics, topic)
+	}
+	return answer
 }
 
 // size is how long an answer is, in lines and KB.
