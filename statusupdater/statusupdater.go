@@ -29,6 +29,8 @@ const DefaultClaims = 4
 
 // Config of an Updater. Zero fields take their defaults.
 type Config struct {
+	// Stream is whose marks they are, for the log.
+	Stream string
 	// Pool gives the connections. Its role needs SELECT on the columns of id
 	// and state, and UPDATE on those of state (or DELETE).
 	Pool *pgxpool.Pool

@@ -241,7 +241,7 @@ func (p *process) repeat(ctx context.Context, items []*item, err error) {
 
 func (p *process) tellRepeat(items []*item, err error, delay time.Duration) {
 	p.stats.repeated.Add(1)
-	p.cfg.Log.Warn().Ctx(loglimit.Because(postgres.ServerWide(err))).Err(err).Stringer("table", p.key.table).Int("rows", len(items)).Dur("retry_in", delay).
+	p.cfg.Log.Warn().Ctx(loglimit.Because(p.cfg.Stream, postgres.ServerWide(err))).Err(err).Stringer("table", p.key.table).Int("rows", len(items)).Dur("retry_in", delay).
 		Msg("could not mark rows: they stay pending until the next try")
 }
 

@@ -55,13 +55,13 @@ func About(what string) context.Context {
 	return context.WithValue(context.Background(), aboutKey{}, what)
 }
 
-// Because says, given to a line with Event.Ctx, which cause it shares with lines of other messages: one of them is
-// written per interval, the others are counted. Empty: it shares none.
-func Because(cause string) context.Context {
+// Because says, given to a line with Event.Ctx, which cause it shares with the stream's lines of other messages: one of
+// them is written per interval, the others are counted. Without a cause it shares none.
+func Because(stream, cause string) context.Context {
 	if cause == "" {
 		return context.Background()
 	}
-	return context.WithValue(context.Background(), causeKey{}, cause)
+	return context.WithValue(context.Background(), causeKey{}, "stream "+stream+": "+cause)
 }
 
 // Run is part of zerolog.Hook: it discards a line that is one too many, and says on

@@ -78,18 +78,19 @@ func TestReport(t *testing.T) {
 	b.want(t, `{"level":"warn","repeated":3,"about":"orders","message":"refused"}`)
 }
 
-// Lines with one cause are one line, whatever they say.
+// A stream's lines with one cause are one line, whatever they say.
 func TestACauseIsToldOnce(t *testing.T) {
 	b := newBench()
 	for _, message := range []string{"could not mark rows", "could not write a heartbeat", "could not mark rows"} {
-		b.log.Warn().Ctx(Because("the server is read-only")).Msg(message)
+		b.log.Warn().Ctx(Because("orders", "the server is read-only")).Msg(message)
 	}
-	b.log.Warn().Ctx(Because("")).Msg("could not write a heartbeat")
-	b.want(t, `{"level":"warn","message":"could not mark rows"}`, `{"level":"warn","message":"could not write a heartbeat"}`)
+	b.log.Warn().Ctx(Because("orders", "")).Msg("could not write a heartbeat")
+	b.log.Warn().Ctx(Because("bills", "the server is read-only")).Msg("could not mark rows") // another stream, maybe of another server
+	b.want(t, `{"level":"warn","message":"could not mark rows"}`, `{"level":"warn","message":"could not write a heartbeat"}`, `{"level":"warn","message":"could not mark rows"}`)
 	b.limit.tell(b.log, true)
-	b.want(t, `{"level":"warn","repeated":2,"about":"the server is read-only","message":"could not mark rows"}`)
+	b.want(t, `{"level":"warn","repeated":2,"about":"stream orders: the server is read-only","message":"could not mark rows"}`)
 	b.now = b.now.Add(time.Minute)
-	b.log.Warn().Ctx(Because("the server is read-only")).Msg("could not mark rows")
+	b.log.Warn().Ctx(Because("orders", "the server is read-only")).Msg("could not mark rows")
 	b.want(t, `{"level":"warn","message":"could not mark rows"}`)
 }
 

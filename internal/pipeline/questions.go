@@ -86,7 +86,7 @@ func retry[A any](ctx context.Context, q *questions, what string, query func(con
 	failed := func(err error, wait time.Duration) {
 		if !errors.Is(err, context.Canceled) {
 			q.wal.closeOnShutdown(err)
-			q.log.Warn().Ctx(loglimit.Because(postgres.ServerWide(err))).Err(err).Str("query", what).Dur("retry_in", wait).Msg("the database query failed")
+			q.log.Warn().Ctx(loglimit.Because(q.stream, postgres.ServerWide(err))).Err(err).Str("query", what).Dur("retry_in", wait).Msg("the database query failed")
 		}
 	}
 	return backoff.Retry(ctx, func() (A, error) { return query(ctx) },
@@ -122,7 +122,7 @@ func (q *questions) retried(ctx context.Context, err error, after time.Duration,
 	if q.failed.Load() != nil && q.unreachable.Load() && postgres.Unreachable(err) {
 		level = zerolog.DebugLevel
 	}
-	q.log.WithLevel(level).Ctx(loglimit.Because(postgres.ServerWide(err))).Err(err).Dur("retry_in", after).Msg(what)
+	q.log.WithLevel(level).Ctx(loglimit.Because(q.stream, postgres.ServerWide(err))).Err(err).Dur("retry_in", after).Msg(what)
 }
 
 // inLoop has the driver's loop do something, and waits until it is done.

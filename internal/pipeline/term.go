@@ -142,7 +142,7 @@ func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead sta
 		return nil, err
 	}
 	d.updater = statusupdater.New(statusupdater.Config{
-		Pool: cfg.Pool, Tables: cfg.Tables, Connections: cfg.MarkConnections, BatchRows: cfg.MarkRows, Log: cfg.Log, ClaimBytes: min(cfg.Core.MaxBytes, lookBytes),
+		Stream: cfg.Name, Pool: cfg.Pool, Tables: cfg.Tables, Connections: cfg.MarkConnections, BatchRows: cfg.MarkRows, Log: cfg.Log, ClaimBytes: min(cfg.Core.MaxBytes, lookBytes),
 		Once:    marking,
 		OnBatch: func(b statusupdater.Batch) { cfg.Metrics.MarkLatency(b.Took, b.Rows) },
 		Explain: func(ctx context.Context, t *outbox.Table, err error) error {
