@@ -192,6 +192,17 @@ func TestWhatIsTold(t *testing.T) {
 	}
 }
 
+// What is told of rows and transactions is read back from the counters.
+func TestCountsAreReadBack(t *testing.T) {
+	_, s := everything()
+	if got, want := s.Rows(), (Rows{Published: 3, Sent: 1, Refused: 1, Failed: 1, Left: 3}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if committed, aborted := s.Transactions("main"); committed != 1 || aborted != 1 {
+		t.Errorf("%d transactions committed, %d aborted", committed, aborted)
+	}
+}
+
 // The pause of a table is that table's, and the pause of a stream all its tables'.
 func TestWhichTablesAreToldToBePaused(t *testing.T) {
 	r, s := everything()

@@ -25,6 +25,7 @@ type Stream struct {
 
 	name     string
 	tables   map[*outbox.Table]*tableCounters // made once, then only read
+	causes   []string                         // by which transactions are aborted; told before the stream runs
 	register func(...prometheus.Collector)
 
 	heard   atomic.Int64 // nanoseconds from began to the last wire activity; 0: never
@@ -235,6 +236,32 @@ func (s *Stream) Marked(answers []outbox.Marked) {
 		case outbox.MarkedRetry, outbox.MarkedSettled, outbox.MarkedInvisible:
 		}
 	}
+}
+
+// Rows are how many rows of all tables something became of, since the process began.
+type Rows struct {
+	// Published rows: Kafka acknowledged them.
+	Published uint64
+	// Sent rows were marked so.
+	Sent uint64
+	// Refused is how often Kafka refused a row.
+	Refused uint64
+	// Failed rows became FAILED.
+	Failed uint64
+	// Left rows were read from the WAL, and are for others.
+	Left uint64
+}
+
+// Rows reads the counters back: who tells of rows counts them only here.
+func (s *Stream) Rows() (sum Rows) {
+	for _, c := range s.tables {
+		sum.Published += countOf(c.published)
+		sum.Sent += countOf(c.marked)
+		sum.Refused += countOf(c.row)
+		sum.Failed += countOf(c.budget)
+		sum.Left += countOf(c.left)
+	}
+	return sum
 }
 
 // ---- states ----

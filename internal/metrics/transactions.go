@@ -34,6 +34,7 @@ func (m maker) transaction() transactionMetrics {
 // ExactlyOnce says that the stream delivers exactly once to these clusters, and by which causes
 // transactions are aborted.
 func (s *Stream) ExactlyOnce(clusters, causes []string) {
+	s.causes = causes
 	for _, c := range clusters {
 		s.committed.WithLabelValues(c)
 		for _, cause := range causes {
@@ -52,6 +53,14 @@ func (s *Stream) Transacted(cluster, aborted string, took time.Duration) {
 	}
 	s.committed.WithLabelValues(cluster).Inc()
 	s.transactionLatency.observe(took.Seconds(), 1)
+}
+
+// Transactions is how many transactions of a cluster were committed and aborted, since the process began.
+func (s *Stream) Transactions(cluster string) (committed, aborted uint64) {
+	for _, cause := range s.causes {
+		aborted += countOf(s.aborted.WithLabelValues(cluster, cause))
+	}
+	return countOf(s.committed.WithLabelValues(cluster)), aborted
 }
 
 // Unended tells which partitions of a cluster lack the end of a transaction.

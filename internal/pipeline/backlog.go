@@ -41,6 +41,7 @@ func (b *backlog) count(ctx context.Context) error {
 	failedAt := map[*outbox.Table]time.Time{}
 	never, noID := map[*outbox.Table]int64{}, map[*outbox.Table]int64{}
 	rarely := map[*outbox.Table]bool{} // counting them takes long
+	failed := b.metrics.Rows().Failed
 	for {
 		for _, t := range b.tables {
 			if !t.Stateful() {
@@ -59,7 +60,8 @@ func (b *backlog) count(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick:
-			again = b.tracker.gaveUp()
+			now := b.metrics.Rows().Failed
+			again, failed = now != failed, now
 		}
 		if again { // the failed rows, where that is quick
 			maps.DeleteFunc(failedAt, func(t *outbox.Table, _ time.Time) bool { return !rarely[t] })

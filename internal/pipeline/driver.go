@@ -167,7 +167,6 @@ func (d *driver) takeMarks() {
 		d.once.moved.Store(true)
 	}
 	d.metrics.Marked(taken)
-	d.tracker.marked(taken)
 	d.traces.Marked(taken, time.Now())
 	d.core.Marked(taken)
 	d.marksTaken = taken
@@ -214,7 +213,6 @@ func (d *driver) feed(b *batch) {
 	}
 	for _, n := range b.NotOurs {
 		d.metrics.Left(n.Table, n.Rows)
-		d.tracker.left(n.Rows)
 	}
 	d.core.ServerTime(b.clock.now(time.Now()))
 	for e := range b.All() {

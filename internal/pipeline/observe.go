@@ -41,8 +41,8 @@ func (o observer) Unended(partitions map[string][]int32) {
 // Transacted is part of sink.Observer.
 func (o observer) Transacted(aborted string, _ int, took time.Duration) {
 	o.metrics.Transacted(o.cluster, aborted, took)
-	o.tracker.transacted(o.cluster, aborted, time.Now())
 	if aborted != "" {
+		o.tracker.aborted(o.cluster, aborted, time.Now())
 		o.log.Warn().Ctx(loglimit.About(o.cluster)).Str("cluster", o.cluster).Str("cause", status.AbortText(aborted)).
 			Msg("a Kafka transaction was aborted: its rows go into the next one")
 	}
@@ -111,7 +111,7 @@ func (d *driver) gauges(now time.Time) {
 		d.parksShown = n
 	}
 	d.topicEvents = 0
-	d.tracker.inFlight(inFlight, d.metrics)
+	d.tracker.sample(inFlight, d.metrics)
 	d.oneShot.progress(now, inFlight)
 	d.metrics.Confirmed(uint64(d.core.Confirm()), now)
 	marks := d.updater.Stats()

@@ -30,8 +30,6 @@ type recent struct {
 	history []status.Point
 	parks   []outbox.Park // replaced, never changed
 
-	sent      uint64
-	failed    bool   // rows became FAILED since they were counted
 	before    counts // when the rates were taken
 	sampled   counts // at the last point of history
 	ages      *metrics.Latencies
@@ -45,7 +43,7 @@ type recent struct {
 // counts are what was counted at one time.
 type counts struct {
 	at              time.Time
-	published, sent uint64
+	published, sent uint64 // rows, since the process began
 }
 
 // topicSamples are one topic's part of the history.
@@ -56,15 +54,6 @@ type topicSamples struct {
 }
 
 func topicKey(t *status.Topic) string { return t.Cluster + " " + t.Topic }
-
-// gaveUp says whether rows became FAILED since it was asked last.
-func (b *statusTracker) gaveUp() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	was := b.recent.failed
-	b.recent.failed = false
-	return was
-}
 
 func (b *statusTracker) recordEvent(kind, text string) {
 	b.mu.Lock()
@@ -104,19 +93,20 @@ func (r *recent) recordError(now time.Time, about, text, example string) {
 }
 
 // sample takes the counts, now and then.
-func (r *recent) sample(now time.Time, published uint64, slot *status.Slot, m *metrics.Stream) {
-	current := counts{now, published, r.sent}
+func (r *recent) sample(now time.Time, slot *status.Slot, m *metrics.Stream) {
+	rows := m.Rows()
+	current := counts{now, rows.Published, rows.Sent}
 	if r.before.at.IsZero() {
 		r.before, r.sampled, r.ages = current, current, m.Ages()
 		return
 	}
 	if passed := now.Sub(r.before.at); passed >= ratesEvery {
-		r.rates.Published = float64(published-r.before.published) / passed.Seconds()
-		r.rates.Sent = float64(r.sent-r.before.sent) / passed.Seconds()
+		r.rates.Published = float64(current.published-r.before.published) / passed.Seconds()
+		r.rates.Sent = float64(current.sent-r.before.sent) / passed.Seconds()
 		r.before = current
 	}
 	if passed := now.Sub(r.sampled.at); passed >= sampleEvery {
-		p := status.Point{At: now.UTC(), PerSecond: float64(published-r.sampled.published) / passed.Seconds()}
+		p := status.Point{At: now.UTC(), PerSecond: float64(current.published-r.sampled.published) / passed.Seconds()}
 		if slot != nil {
 			p.Lag, p.Retained = slot.Lag, slot.Retained
 		}

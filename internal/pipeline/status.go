@@ -49,13 +49,16 @@ func (s *Stream) Status() status.Stream {
 		}
 	}
 	for _, cluster := range slices.Sorted(maps.Keys(b.tallies)) {
-		t, transactions := b.tallies[cluster], b.transactions[cluster]
-		t.Transactions = &transactions
+		t := b.tallies[cluster]
+		committed, aborted := s.metrics.Transactions(cluster)
+		t.Transactions = &status.Transactions{Committed: committed, Aborted: aborted, LastAbort: b.lastAbort[cluster]}
 		out.Tallies = append(out.Tallies, t)
 	}
-	flow := b.flow
-	flow.PerSecond = b.rate.mean(time.Now())
-	out.Flow = &flow
+	rows := s.metrics.Rows()
+	out.Flow = &status.Flow{
+		Published: rows.Published, Refused: rows.Refused, GivenUp: rows.Failed, Left: rows.Left,
+		PerSecond: b.rate.mean(time.Now()), InFlight: b.inFlight,
+	}
 	if s.cfg.Unproven != nil {
 		out.Unproven = s.cfg.Unproven()
 	}

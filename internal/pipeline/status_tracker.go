@@ -17,7 +17,7 @@ import (
 
 // statusTracker is what the stream's status is told from. The driver and the code that counts
 // write to it, a batch at a time; any goroutine may read it. What it points to is replaced, never
-// changed.
+// changed. What the metrics count is not counted here again: Status reads it back.
 type statusTracker struct {
 	mu       sync.Mutex
 	leader   *status.Leader // nil: not known
@@ -30,15 +30,15 @@ type statusTracker struct {
 	parks    status.Parks
 	reason   string // of the stream's park
 	kafka    map[string]status.Cluster
-	flow     status.Flow
+	inFlight int // rows
 	rate     rate
 	recent   recent
 	limit    *status.Limit
-	// Of exactly-once delivery, by cluster: the tallies, the transactions since the process began, and
-	// the last unit that was committed.
-	tallies      map[string]status.Tally
-	transactions map[string]status.Transactions
-	lastUnit     map[string]uint64
+	// Of exactly-once delivery, by cluster: the tallies, the last abort since the process began, and the
+	// last unit that was committed.
+	tallies   map[string]status.Tally
+	lastAbort map[string]*status.Abort
+	lastUnit  map[string]uint64
 }
 
 // leads: this process leads from now on.
@@ -63,7 +63,7 @@ func (b *statusTracker) leadLost() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.leader, b.standbys = nil, nil
-	b.recent.rates, b.flow.InFlight = status.Rates{}, 0
+	b.recent.rates, b.inFlight = status.Rates{}, 0
 }
 
 // standby: these wait for the lead.
@@ -89,13 +89,7 @@ func (b *statusTracker) reset() {
 	clear(b.kafka)
 	clear(b.tallies)
 	clear(b.lastUnit)
-	b.flow.InFlight = 0
-}
-
-func (b *statusTracker) left(n int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.flow.Left += uint64(n) // #nosec G115 -- a count
+	b.inFlight = 0
 }
 
 func (b *statusTracker) outcome(o *outbox.Outcome, now time.Time) {
@@ -103,29 +97,13 @@ func (b *statusTracker) outcome(o *outbox.Outcome, now time.Time) {
 	defer b.mu.Unlock()
 	switch o.Class {
 	case outbox.Delivered:
-		b.flow.Published += uint64(len(o.Rows))
 		b.rate.add(now, uint64(len(o.Rows)))
 		if u := o.Unit; u != nil {
 			b.lastUnit[u.Cluster] = max(b.lastUnit[u.Cluster], u.Number)
 		}
 	case outbox.Refused:
-		b.flow.Refused += uint64(len(o.Rows))
 		for _, row := range o.Rows {
 			b.recent.recordError(now, "topic "+row.Topic, fmt.Sprint(o.Err), row.Table.String()+" "+strings.Join(outbox.SplitID(row.ID), ","))
-		}
-	}
-}
-
-func (b *statusTracker) marked(answers []outbox.Marked) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for i := range answers {
-		switch answers[i].State {
-		case outbox.MarkedSent:
-			b.recent.sent++
-		case outbox.MarkedFailed:
-			b.flow.GivenUp++
-			b.recent.failed = true
 		}
 	}
 }
@@ -226,11 +204,12 @@ func (b *statusTracker) retained(name string, budget uint64, unbounded bool, r r
 	return slot
 }
 
-func (b *statusTracker) inFlight(inFlight int, m *metrics.Stream) {
+// sample takes the rows that are in flight, and now and then what the metrics counted.
+func (b *statusTracker) sample(inFlight int, m *metrics.Stream) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.flow.InFlight = inFlight
-	b.recent.sample(time.Now(), b.flow.Published, b.slot, m)
+	b.inFlight = inFlight
+	b.recent.sample(time.Now(), b.slot, m)
 }
 
 // parked notes the parks, which have changed.
@@ -264,18 +243,13 @@ func (b *statusTracker) tally(cluster string, open bool, head uint64, left int64
 	return waiting
 }
 
-func (b *statusTracker) transacted(cluster, aborted string, now time.Time) {
+// aborted notes that a transaction was aborted, by this cause.
+func (b *statusTracker) aborted(cluster, cause string, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	ends := b.transactions[cluster]
-	if aborted == "" {
-		ends.Committed++
-	} else {
-		ends.Aborted++
-		ends.LastAbort = &status.Abort{At: now.UTC(), Cause: aborted, Text: status.AbortText(aborted)}
-		b.recent.recordError(now, "Kafka cluster "+cluster, "a transaction was aborted: "+ends.LastAbort.Text, "")
-	}
-	b.transactions[cluster] = ends
+	last := &status.Abort{At: now.UTC(), Cause: cause, Text: status.AbortText(cause)}
+	b.lastAbort[cluster] = last
+	b.recent.recordError(now, "Kafka cluster "+cluster, "a transaction was aborted: "+last.Text, "")
 }
 
 // rate counts rows by the second, for the last minute.

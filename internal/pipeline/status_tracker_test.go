@@ -3,6 +3,7 @@ package pipeline
 import (
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,17 +45,23 @@ func TestStatusOfALeader(t *testing.T) {
 	m.Mode("hold")
 	b, now := &s.tracker, time.Now()
 	b.leads("outbox-cdc/orders@here", 7)
-	b.outcome(&outbox.Outcome{Class: outbox.Delivered, Rows: make([]*outbox.Row, 30)}, now)
-	b.outcome(&outbox.Outcome{Class: outbox.Refused, Rows: []*outbox.Row{{Table: table, ID: "1"}}, Err: errors.New("too large")}, now)
-	b.marked([]outbox.Marked{{State: outbox.MarkedFailed}, {State: outbox.MarkedSent}})
+	row := &outbox.Row{Table: table, ID: "1"}
+	for _, o := range []outbox.Outcome{
+		{Class: outbox.Delivered, Rows: slices.Repeat([]*outbox.Row{row}, 30)},
+		{Class: outbox.Refused, Rows: []*outbox.Row{row}, Err: errors.New("too large")},
+	} {
+		m.Outcome(o, now)
+		b.outcome(&o, now)
+	}
+	m.Marked([]outbox.Marked{{Row: row, State: outbox.MarkedFailed}, {Row: row, State: outbox.MarkedSent}})
 	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("refused")})
 	away := b.kafka["main"].Since
 	b.cluster(outbox.ClusterState{Cluster: "main", Err: errors.New("nobody answers")})
 	b.retained("slot", 1_000_000, false, replication.Retained{Insert: 500, Restart: 300, Status: "reserved", Safe: -1}, "", time.Second, now)
 	b.retained("slot", 1_000_000, false, replication.Retained{Insert: 6500, Restart: 300, Status: "reserved", Safe: 50}, "process 7 app", time.Second, now.Add(time.Minute))
 	b.parked([]outbox.Park{{Scope: outbox.TopicScope("main", "t"), Reason: "no such topic"}})
-	b.inFlight(3, s.cfg.Metrics)
-	b.left(2)
+	m.Left(table, 2)
+	b.sample(3, m)
 	b.standby([]replication.Holder{{Name: "outbox-cdc/orders@there", Address: "10.0.0.2"}})
 	n := int64(5)
 	b.counted(table, func(s *status.Table) { s.Pending = &n })

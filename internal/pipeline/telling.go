@@ -39,7 +39,7 @@ type telling struct {
 func newTelling(log zerolog.Logger, m *metrics.Stream, traces *tracing.Stream) *telling {
 	return &telling{log: log, metrics: m, traces: traces, tracker: statusTracker{
 		tables: map[string]status.Table{}, kafka: map[string]status.Cluster{},
-		tallies: map[string]status.Tally{}, transactions: map[string]status.Transactions{}, lastUnit: map[string]uint64{},
+		tallies: map[string]status.Tally{}, lastAbort: map[string]*status.Abort{}, lastUnit: map[string]uint64{},
 	}}
 }
 
