@@ -43,8 +43,10 @@ SEEDS     ?= 100000
 FUZZTIME  ?= 30s
 FUZZTIME_SMALL ?= 5s
 DURATION  ?= 90s
-# Packages take no version that begins with a letter, as a commit may.
-VERSION   ?= $(patsubst v%,%,$(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null || echo 0.0.0-g$$(git describe --always --dirty 2>/dev/null || echo dev)))
+# A tag's version, or what follows the newest tag; where there is none, the newest version of CHANGELOG with
+# the commit behind it. Packages take no version that begins with a letter, as a commit may.
+VERSION   ?= $(patsubst v%,%,$(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null || \
+  echo $$(awk '/^## [0-9]/ {print $$2; exit}' CHANGELOG.md)-g$$(git describe --always --dirty 2>/dev/null || echo dev)))
 
 .DEFAULT_GOAL := help
 
@@ -411,7 +413,7 @@ release-check: $(GORELEASER) ## .goreleaser.yaml is right; builds goreleaser at 
 
 .PHONY: release-snapshot
 release-snapshot: $(GORELEASER) ## archives, packages and checksums of this commit, in dist/
-	$(GORELEASER) release --snapshot --clean --skip=sign
+	VERSION=$(VERSION) $(GORELEASER) release --snapshot --clean --skip=sign
 	OUTBOX_TEST_PACKAGES=$(or $(OUTBOX_TEST_PACKAGES),1) OUTBOX_TEST_DIST=$(CURDIR)/dist go test -count=1 -v -run '^TestArchive' ./test/packages
 
 ##@ Other
