@@ -108,7 +108,7 @@
 //	park         one park
 //	headstart    when a head start began
 //	claims       rows that are locked until they are marked
-//	server_clock which rows of the WAL are late
+//	late         which rows of the WAL are late, by the server's clock
 //	rows         rows in memory
 //	unended      transactions that a hand-back waits for
 //	ledger       transactions that are not settled

@@ -21,7 +21,7 @@ type looks struct {
 	overtaken bool
 	held      heldRows
 	claims    claims
-	clock     serverClock
+	clock     serverTime
 }
 
 // lookQueue has the rows of one table that wait to be looked at, in their order per key.

@@ -19,7 +19,7 @@
 // # What the package decides
 //
 // When to lead again and after what wait (stream, wal_reader), whether an earlier leader with another
-// configuration may have left rows that this one would publish twice (leadership), how slot and publication are put right (slot), when the slot
+// configuration may have left rows that this one would publish twice (take_lead), how slot and publication are put right (slot), when the slot
 // is given up for the WAL budget (wal_budget), how far a catch-up slows down (limit), when a sweep by command
 // is over (one_shot). And what is told of it all, in the log, metrics and status (observe, telling).
 //
@@ -71,7 +71,7 @@
 //	once_stateless  the same of tables that keep no state
 //	one_shot        when a sweep by command is over
 //	pauses          what an operator has paused
-//	leadership      takes the lead and the claim to the tables; maintenance and wal_reader notice its loss
+//	take_lead       takes the lead and the claim to the tables (it ends in term)
 //	locks           locks of the application's own relays
 //	beat            a connection that does not stream is kept alive
 //	keepalives      which position of the server counts

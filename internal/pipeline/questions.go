@@ -18,8 +18,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/sweeper"
 )
 
-// questions are put to the database by goroutines of their own, and answered in the driver's loop. Others
-// use them, too, to do something in the loop, or to end it.
+// questions are how the database is asked: each by a goroutine of its own, its answer taken in the driver's loop.
+// What the Core asks is in carryout. Other goroutines use questions, too, to do something in the loop, or to end it.
 type questions struct {
 	*telling
 	stream  string

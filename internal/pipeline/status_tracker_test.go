@@ -62,7 +62,7 @@ func TestStatusOfALeader(t *testing.T) {
 	b.parked([]outbox.Park{{Scope: outbox.TopicScope("main", "t"), Reason: "no such topic"}})
 	m.Left(table, 2)
 	b.sample(3, m)
-	b.standby([]replication.Holder{{Name: "outbox-cdc/orders@there", Address: "10.0.0.2"}})
+	b.waiting([]replication.Holder{{Name: "outbox-cdc/orders@there", Address: "10.0.0.2"}})
 	n := int64(5)
 	b.counted(table, func(s *status.Table) { s.Pending = &n })
 	st := s.Status()

@@ -16,7 +16,9 @@
 //	operate, recover            what operators do to rows; rows that a crashed relay left behind
 //	retention                   old rows and partitions
 //	counts, check               how many rows wait or have failed
-//	predicate, value, stored    the SQL of states, mapped values and columns
+//	selected                    the columns that a row is made of, as they are selected and read
+//	predicate, value            the SQL of states, and of names and conditions that are mapped
+//	stored                      a column's text, in the encoding that the database stores
 //	times, json, long           columns of times; documents; values that may be too long
 //	params, array               bound values
 //	exec, pin, settings, fault  runs statements: locks before the snapshot, timeouts, what an error means

@@ -10,8 +10,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// This file is the SQL of what package mapping makes of an outbox.Expr: both give the
-// same text, or one is NULL where the other has an error of the row.
+// This file is the SQL of names and conditions: what package mapping makes of an outbox.Expr. Both give the
+// same text, or one is NULL where the other has an error of the row. How rows are selected is in selected.go.
 
 // named is a value as names are read.
 func (r *Relation) named(e *outbox.Expr) string {

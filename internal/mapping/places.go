@@ -11,7 +11,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// value is a compiled outbox.Expr.
+// value is a compiled outbox.Expr: the places where a value is read, and what is made of it. How a
+// column's bytes are written as text is in types.go.
 type value struct {
 	field
 	pointer []string         // nil: the column itself
