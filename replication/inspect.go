@@ -99,17 +99,17 @@ type Publication struct {
 
 // TableState is one configured table, and how the publication covers it.
 type TableState struct {
-	Table       *outbox.Table
-	Exists      bool
-	Kind        string // pg_class.relkind
-	Unlogged    bool
-	PartitionOf string // the topmost parent, or empty
-	Children    string // the first tables that inherit from it and are no partitions, or empty
-	Published   bool   // by its own name
-	Leaves      int    // of its partitions, how many are published by their own names
-	Columns     []string
-	Generated   map[string]bool // the generated columns; true: STORED
-	RowFilter   string
+	Table               *outbox.Table
+	Exists              bool
+	Kind                string // pg_class.relkind
+	Unlogged            bool
+	PartitionOf         string // the topmost parent, or empty
+	Children            string // the first tables that inherit from it and are no partitions, or empty
+	Published           bool   // by its own name
+	PublishedPartitions int    // of its partitions, those that are published by their own names
+	Columns             []string
+	Generated           map[string]bool // the generated columns; true: STORED
+	RowFilter           string
 	// Types are the type OIDs of the columns that can stand in a row filter; 0: the collation is
 	// a user's. There are none before version 15, and none where the publication publishes
 	// updates: with a filter the server would refuse these to the application.
@@ -352,7 +352,7 @@ func (in *inspection) tables(tables []*outbox.Table, publication string) {
 		}
 		t := &in.state.Tables[place-1]
 		t.Exists, t.Kind, t.Unlogged = true, r[1], r[2] == "u"
-		t.PartitionOf, t.Published, t.Leaves = r[3], r[4] == "true", in.number(r[5])
+		t.PartitionOf, t.Published, t.PublishedPartitions = r[3], r[4] == "true", in.number(r[5])
 		if r[6] != "" {
 			t.Columns = strings.Split(r[6], "\n")
 		}

@@ -310,7 +310,7 @@ func alterPublication(cfg *Config, what string) string {
 }
 
 func (v *Verdict) judgeTable(s *State, t *TableState, cfg *Config) {
-	addable := t.Kind == "r" && !t.Unlogged || t.Kind == "p" && t.Leaves == 0
+	addable := t.Kind == "r" && !t.Unlogged || t.Kind == "p" && t.PublishedPartitions == 0
 	if t.Exists && addable && t.PartitionOf == "" && !t.Published && s.Publication.Exists && !s.Publication.AllTables {
 		v.Add = append(v.Add, t.Table)
 	}
@@ -356,7 +356,7 @@ func uncovered(s *State, t *TableState, cfg *Config) (reason, hint string) {
 		return "publication " + cfg.Publication + " does not exist", "run outbox-cdc init"
 	case t.PartitionOf != "" && s.Publication.ViaRoot && !t.Published:
 		return "table " + name + " is a partition and published as " + t.PartitionOf, "configure " + t.PartitionOf + " instead"
-	case t.Kind == "p" && t.Leaves > 0 && !s.Publication.ViaRoot:
+	case t.Kind == "p" && t.PublishedPartitions > 0 && !s.Publication.ViaRoot:
 		return "partitions of " + name + " are published by their own names", alterPublication(cfg, "SET (publish_via_partition_root = true)")
 	case !t.Published && s.Publication.AllTables:
 		return "publication " + cfg.Publication + " is FOR ALL TABLES and excludes table " + name,

@@ -551,7 +551,7 @@ func TestTablesAreInspectedTogetherAndToldApart(t *testing.T) {
 		{Exists: true, Kind: "r", Unlogged: true, Children: `public."Child"`},
 		{Exists: true, Kind: "r", Published: true},
 		{Exists: true, Kind: "r", PartitionOf: "public.parted", Published: true},
-		{Exists: true, Kind: "p", Leaves: 1},
+		{Exists: true, Kind: "p", PublishedPartitions: 1},
 		{Exists: true, Kind: "r"},
 	}
 	for i, table := range cfg.Tables {

@@ -109,7 +109,7 @@ func TestInspectionWaitsForNoLock(t *testing.T) {
 		t.Errorf("row filter %q", s.Tables[0].RowFilter)
 	}
 	c.cfg.Tables = append(c.cfg.Tables, &outbox.Table{Schema: "public", Name: "parts"})
-	if s, err = c.Inspect(t.Context()); err != nil || s.Tables[1].Leaves == 0 && !s.Tables[1].Published {
+	if s, err = c.Inspect(t.Context()); err != nil || s.Tables[1].PublishedPartitions == 0 && !s.Tables[1].Published {
 		t.Errorf("%+v, %v", s.Tables, err)
 	}
 }

@@ -442,7 +442,7 @@ func TestJudgeTables(t *testing.T) {
 		"leaf":     {spoil: func(_ *State, ts *TableState) { ts.PartitionOf = "public.parent"; ts.Published = false }, reason: "published as public.parent"},
 		"children": {spoil: func(_ *State, ts *TableState) { ts.Children = "public.outbox_orders" }, reason: "inherit from public.outbox (public.outbox_orders)", hint: `NO INHERIT "public"."outbox"`},
 		"leaf names": {spoil: func(s *State, ts *TableState) {
-			ts.Kind, ts.Published, ts.Leaves, s.Publication.ViaRoot = "p", false, 3, false
+			ts.Kind, ts.Published, ts.PublishedPartitions, s.Publication.ViaRoot = "p", false, 3, false
 		}, reason: "own names", hint: "publish_via_partition_root"},
 		"root":         {spoil: func(_ *State, ts *TableState) { ts.Kind = "p" }},
 		"root lacking": {spoil: func(_ *State, ts *TableState) { ts.Kind = "p"; ts.Published = false }, reason: "lacks table", add: 1},

@@ -64,7 +64,7 @@ func (t *TableState) Filter() string {
 	for i := range m.Rows {
 		terms = append(terms, t.rowTerm(&m.Rows[i]))
 	}
-	if e := m.Leaves(); e != nil && len(e.Pointer) == 0 && len(e.Or) == 0 {
+	if e := m.LeavesToOthers(); e != nil && len(e.Pointer) == 0 && len(e.Or) == 0 {
 		terms = append(terms, t.knownTerm(e))
 	}
 	terms = slices.DeleteFunc(terms, func(term string) bool { return term == "" })

@@ -21,11 +21,11 @@ import (
 )
 
 // network makes connections that end with ctx, whatever sarama is doing with
-// them: closing the socket beneath it is what frees its locks.
+// them: when the socket beneath is closed, sarama frees its locks.
 type network struct {
 	ctx  context.Context // the life of one Run, also of what sarama dials
 	conf sarama.Config
-	// password is asked for each connection; nil: conf has the password.
+	// password gives the password of each new connection. nil: conf has it.
 	password secret.Reader
 	tls      *TLS // whose files are read for each connection; nil: plain
 	// within allows connections to this machine only, since a login is not encrypted. Each
@@ -194,7 +194,7 @@ func (n *network) hint(err error) string {
 		return fmt.Sprintf("it does not offer SASL mechanism %s: choose one that its listener has enabled", sasl.Mechanism)
 	case errors.Is(err, sarama.ErrIllegalSASLState):
 		return "it wants another SASL handshake: is this a listener with SASL?"
-	case errors.Is(err, transport.ErrLeaves):
+	case errors.Is(err, transport.ErrOtherMachine):
 		return "our login would go there without TLS: write tls: {} for the cluster and the port of its listener with TLS, or allow_plaintext: true, or correct the brokers' advertised.listeners"
 	case is[*net.DNSError](err):
 		return "its name cannot be resolved: correct brokers, or the brokers' advertised.listeners"

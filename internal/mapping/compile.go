@@ -328,7 +328,7 @@ func (c *compiler) rows(m *outbox.Mapping) []condition {
 		f := c.field(r.Column, roleRows)
 		all = append(all, condition{value: value{field: f}, texts: printed(r.Values, f.kind), null: r.Null, excludes: r.Not})
 	}
-	if e := m.Leaves(); e != nil {
+	if e := m.LeavesToOthers(); e != nil {
 		all = append(all, condition{value: c.value(e, roleTopic)})
 	}
 	return all

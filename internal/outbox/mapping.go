@@ -306,8 +306,8 @@ type RowCondition struct {
 	Not    bool
 }
 
-// Leaves is the topic's Expr if its map leaves rows to others; otherwise nil.
-func (m *Mapping) Leaves() *Expr {
+// LeavesToOthers is the topic's Expr if its map leaves rows to others; otherwise nil.
+func (m *Mapping) LeavesToOthers() *Expr {
 	if t := &m.Topic; len(t.Columns) == 1 && t.Columns[0].Map != nil && t.Columns[0].Map.Leave {
 		return &t.Columns[0]
 	}

@@ -237,13 +237,13 @@ func (b backOff) next(l load) backOff {
 
 // pressure is what sql/pressure.sql finds.
 type pressure struct {
-	Insert   string    `json:"insert"`
-	Standbys []standby `json:"standbys"`
-	Hidden   int       `json:"hidden"`
-	Waiting  int       `json:"waiting"`
+	Insert   string          `json:"insert"`
+	Standbys []standbyServer `json:"standbys"`
+	Hidden   int             `json:"hidden"`
+	Waiting  int             `json:"waiting"`
 }
 
-type standby struct {
+type standbyServer struct {
 	PID  int    `json:"pid"`
 	Name string `json:"name"`
 	Lag  uint64 `json:"lag"` // bytes of WAL

@@ -55,7 +55,7 @@ func TestBackOffNeverStopsAndRecovers(t *testing.T) {
 
 func TestTrouble(t *testing.T) {
 	t.Parallel()
-	at := func(pid int, lag uint64) standby { return standby{PID: pid, Name: "replica", Lag: lag} }
+	at := func(pid int, lag uint64) standbyServer { return standbyServer{PID: pid, Name: "replica", Lag: lag} }
 	far := standbyTrouble
 	for _, c := range []struct {
 		name        string
@@ -64,10 +64,10 @@ func TestTrouble(t *testing.T) {
 	}{
 		{"nothing", pressure{}, pressure{}, ""},
 		{"somebody waits", pressure{}, pressure{Waiting: 1}, paceLocks},
-		{"a standby near", pressure{Standbys: []standby{at(1, 1)}}, pressure{Standbys: []standby{at(1, far)}}, ""},
-		{"one that falls back", pressure{Standbys: []standby{at(1, far)}}, pressure{Standbys: []standby{at(1, far+1)}}, paceStandby},
-		{"one that catches up", pressure{Standbys: []standby{at(1, 2*far)}}, pressure{Standbys: []standby{at(1, 2*far-1)}}, ""},
-		{"one that has come just now", pressure{Standbys: []standby{at(1, 0)}}, pressure{Standbys: []standby{at(1, 0), at(2, 9*far)}}, ""},
+		{"a standby near", pressure{Standbys: []standbyServer{at(1, 1)}}, pressure{Standbys: []standbyServer{at(1, far)}}, ""},
+		{"one that falls back", pressure{Standbys: []standbyServer{at(1, far)}}, pressure{Standbys: []standbyServer{at(1, far+1)}}, paceStandby},
+		{"one that catches up", pressure{Standbys: []standbyServer{at(1, 2*far)}}, pressure{Standbys: []standbyServer{at(1, 2*far-1)}}, ""},
+		{"one that has come just now", pressure{Standbys: []standbyServer{at(1, 0)}}, pressure{Standbys: []standbyServer{at(1, 0), at(2, 9*far)}}, ""},
 	} {
 		if got, _ := c.now.trouble(&c.before); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)

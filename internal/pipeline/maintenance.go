@@ -75,14 +75,14 @@ func (m *maintenance) checkSlot(ctx context.Context) error {
 	before := m.wal.judged.Load()
 	var watched replication.Watched
 	var waiting []replication.Holder
-	held, err := m.askPaused(ctx, replication.Watching(m.cfg.Replication, &watched), replication.Standbys(m.cfg.Replication.Slot, m.cfg.Replication.Name, &waiting))
+	lost, err := m.watchLeader(ctx, replication.Watching(m.cfg.Replication, &watched), replication.Standbys(m.cfg.Replication.Slot, m.cfg.Replication.Name, &waiting))
 	if err == nil {
-		m.tracker.standby(waiting)
+		m.tracker.waiting(waiting)
 		m.tellRetained(watched.Retained, m.keepBudget(ctx, watched.Retained))
 		if before != nil {
 			m.watch(ctx, before, &watched)
 		}
-		err = held
+		err = lost
 	}
 	if unkept(err) {
 		m.end(err)
@@ -223,9 +223,9 @@ func (m *maintenance) settle(ctx context.Context) {
 	}
 }
 
-// askPaused tells the Core what is paused now. A pause ends a single sweep. It returns what pauses.ask does.
-func (m *maintenance) askPaused(ctx context.Context, further ...postgres.Question) (held, err error) {
-	found, held, err := m.pauses.ask(ctx, further...)
+// watchLeader tells the Core what is paused now. A pause ends a single sweep. It returns what pauses.ask does.
+func (m *maintenance) watchLeader(ctx context.Context, further ...postgres.Question) (lost, err error) {
+	found, lost, err := m.pauses.ask(ctx, further...)
 	if found.number > 0 {
 		m.answers.Put(answer{0, func() {
 			parks := m.pauses.newer(found)
@@ -233,13 +233,13 @@ func (m *maintenance) askPaused(ctx context.Context, further ...postgres.Questio
 			m.oneShot.fail(m.pauses.refusal(parks))
 		}})
 	}
-	return held, err
+	return lost, err
 }
 
-// watchPauses calls askPaused for a single sweep, which has no slot to look at.
+// watchPauses calls watchLeader for a single sweep, which has no slot to look at.
 func (m *maintenance) watchPauses(ctx context.Context) error {
 	for wait.Sleep(ctx, slotEvery) == nil {
-		_, err := m.askPaused(ctx)
+		_, err := m.watchLeader(ctx)
 		m.retried(ctx, err, slotEvery, "could not ask what is paused")
 	}
 	return nil

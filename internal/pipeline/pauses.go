@@ -33,10 +33,10 @@ type pauses struct {
 // pausesTimeout bounds one question.
 const pausesTimeout = 5 * time.Second
 
-// ask asks what is paused, and further questions with it, and says whether this process still leads.
-// The number is 0 where there was no answer. One question follows the other: that of a new connection
+// ask asks what is paused and whether this process still leads, and further questions with that; lost says why it
+// does not lead. The number is 0 where there was no answer. One question follows the other: that of a new connection
 // waits for the regular one, which may have been asked over a connection that became silent.
-func (p *pauses) ask(ctx context.Context, further ...postgres.Question) (found paused, held, err error) {
+func (p *pauses) ask(ctx context.Context, further ...postgres.Question) (found paused, lost, err error) {
 	p.asking.Lock()
 	defer p.asking.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, pausesTimeout)
@@ -46,7 +46,7 @@ func (p *pauses) ask(ctx context.Context, further ...postgres.Question) (found p
 	if w.Told {
 		found = paused{p.asked, w.Paused}
 	}
-	return found, w.Held, err
+	return found, w.Lost, err
 }
 
 // newer is what is paused by the last answer that was told.

@@ -66,8 +66,8 @@ func (b *statusTracker) leadLost() {
 	b.recent.rates, b.inFlight = status.Rates{}, 0
 }
 
-// standby: these wait for the lead.
-func (b *statusTracker) standby(waiting []replication.Holder) {
+// waiting: these processes wait for the lead, as standbys.
+func (b *statusTracker) waiting(waiting []replication.Holder) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.standbys = survey.Standbys(waiting)

@@ -72,11 +72,11 @@ func (s *Stream) term(ctx context.Context) error {
 	err = d.run(ctx, wal.begin, maintenance.maintain, retention.run, backlog.count, d.once.advanceTallies, d.once.tellTallies)
 	// While our epoch holds, no new leader took our transactional id: it raises the epoch before it turns to Kafka.
 	if errors.Is(err, sink.ErrFenced) {
-		switch held := s.store.Holds(ctx); {
-		case held == nil:
+		switch lost := s.store.Leads(ctx); {
+		case lost == nil:
 			return fmt.Errorf("%w: %w", err, errForeign)
-		case errors.Is(held, statestore.ErrFenced):
-			return fmt.Errorf("%w: %w", held, err)
+		case errors.Is(lost, statestore.ErrFenced):
+			return fmt.Errorf("%w: %w", lost, err)
 		}
 	}
 	return err

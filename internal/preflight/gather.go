@@ -600,7 +600,7 @@ func (t *TableFacts) sample(ctx context.Context, conn *pgx.Conn, most int, brief
 
 // chosen counts what the mapping's conditions leave to others.
 func (t *TableFacts) chosen(ctx context.Context, conn *pgx.Conn) error {
-	if m := &t.Table.Mapping; len(m.Rows) == 0 && m.Leaves() == nil {
+	if m := &t.Table.Mapping; len(m.Rows) == 0 && m.LeavesToOthers() == nil {
 		return nil
 	}
 	var found tablesql.Chosen

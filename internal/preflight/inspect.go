@@ -162,14 +162,14 @@ type inspector struct {
 
 // catalogued is what inspectSQL tells.
 type catalogued struct {
-	Version int         `json:"version"`
-	Role    string      `json:"role"`
-	Schema  bool        `json:"schema"`  // USAGE on it
-	Remove  bool        `json:"remove"`  // DELETE
-	Moves   bool        `json:"moves"`   // INSERT on the archive
-	Unique  [][]int16   `json:"unique"`  // the columns of unique indexes
-	Partial []string    `json:"partial"` // names of partial indexes, quoted as plans have them
-	Leaves  [][2]string `json:"leaves"`  // schema and name of each partition
+	Version        int         `json:"version"`
+	Role           string      `json:"role"`
+	Schema         bool        `json:"schema"`  // USAGE on it
+	Remove         bool        `json:"remove"`  // DELETE
+	Moves          bool        `json:"moves"`   // INSERT on the archive
+	Unique         [][]int16   `json:"unique"`  // the columns of unique indexes
+	Partial        []string    `json:"partial"` // names of partial indexes, quoted as plans have them
+	LeafPartitions [][2]string `json:"leaves"`  // schema and name of each
 }
 
 func (i *inspector) fatal(about About, problem, hint string) {
@@ -282,7 +282,7 @@ func (i *inspector) catalogue(ctx context.Context) error {
 		return fmt.Errorf("inspecting table %s: %w", i.Table, err)
 	}
 	i.role = sql.Identifier(i.found.Role)
-	for _, leaf := range i.found.Leaves {
+	for _, leaf := range i.found.LeafPartitions {
 		i.Partitions = append(i.Partitions, leaf[0]+"."+leaf[1])
 		i.leaves = append(i.leaves, sql.Identifier(leaf[0], leaf[1]))
 	}

@@ -204,8 +204,8 @@ func judgeCovered(j *judgment) {
 		switch {
 		case !t.Exists:
 			j.skip(name, "the table is not there (see the check table)")
-		case bad < 0 && t.Leaves > 0:
-			j.ok(name, "published, with %s through it", count(t.Leaves, "partition", "partitions"))
+		case bad < 0 && t.PublishedPartitions > 0:
+			j.ok(name, "published, with %s through it", count(t.PublishedPartitions, "partition", "partitions"))
 		case bad < 0:
 			j.ok(name, "published")
 		case t.Published && j.unfit(t.Table):
@@ -244,7 +244,7 @@ func judgeRowFilter(j *judgment) {
 			j.filterDiffers(t)
 		case t.FilterFit() == replication.FilterMissing:
 			j.ok(name, "rows of others come through the WAL and are dropped here; outbox-cdc init has the publication hold them back, WHERE %s", t.Filter())
-		case t.Filter() == "" && (len(t.Table.Mapping.Rows) > 0 || t.Table.Mapping.Leaves() != nil):
+		case t.Filter() == "" && (len(t.Table.Mapping.Rows) > 0 || t.Table.Mapping.LeavesToOthers() != nil):
 			j.ok(name, "no row filter: rows of others come through the WAL and are dropped here; %s", unfilterable(j.State))
 		case t.Filter() == "":
 			j.ok(name, "no row filter")

@@ -560,7 +560,7 @@ func judgeRows(j *judgment, name string, t *TableFacts) {
 	c := t.Chosen
 	m := &t.Table.Mapping
 	switch {
-	case len(m.Rows) == 0 && m.Leaves() == nil:
+	case len(m.Rows) == 0 && m.LeavesToOthers() == nil:
 		j.ok(name, "every row is ours")
 	case c == nil && t.Missing["chosen"] == "":
 		j.skip(name, "its rows cannot be read (see the checks columns, table-privileges and status-values)")

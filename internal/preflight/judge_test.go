@@ -274,7 +274,7 @@ func TestJudgments(t *testing.T) {
 		"all tables":     {"publication", Warn, func(f *Facts) { f.State.Publication.AllTables = true }, []string{"FOR ALL TABLES"}},
 		"not published":  {"publication-tables", Fail, func(f *Facts) { f.State.Tables[0].Published = false }, []string{"lacks table", `ADD TABLE "public"."outbox"`}},
 		"partitions": {"publication-tables", Fail, func(f *Facts) {
-			f.State.Tables[0].Kind, f.State.Tables[0].Leaves, f.State.Publication.ViaRoot = "p", 3, false
+			f.State.Tables[0].Kind, f.State.Tables[0].PublishedPartitions, f.State.Publication.ViaRoot = "p", 3, false
 		}, []string{"publish_via_partition_root = true"}},
 		"column list":     {"publication-tables", Fail, func(f *Facts) { f.State.Tables[0].Columns = []string{"id", "topic"} }, []string{"lacks columns", "payload", "headers", `SET TABLE "public"."outbox"`}},
 		"row filter":      {"row-filter", Warn, func(f *Facts) { f.State.Tables[0].RowFilter = "(id > 5)" }, []string{"WHERE (id > 5); PostgreSQL lets nobody drop a column of it", "SET TABLE"}},

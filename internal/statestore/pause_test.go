@@ -32,7 +32,7 @@ func TestWhatALeaderWatches(t *testing.T) {
 	if !errors.Is(err, broken) || !postgres.HasCode(err, "22012") {
 		t.Errorf("%v", err)
 	}
-	if !w.Told || w.Held != nil || len(w.Paused) != 2 || w.Paused[0].Scope != outbox.StreamScope() ||
+	if !w.Told || w.Lost != nil || len(w.Paused) != 2 || w.Paused[0].Scope != outbox.StreamScope() ||
 		w.Paused[1].Scope != (outbox.Scope{Kind: outbox.ScopeTable, Table: "public.outbox"}) || w.Paused[1].Reason != "paused by me" || w.Paused[1].Since.IsZero() {
 		t.Errorf("%+v", w)
 	}
@@ -40,13 +40,13 @@ func TestWhatALeaderWatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	lead(t, New(Config{DB: pool, Stream: "orders"}))
-	if w, err = s.Watch(t.Context()); err != nil || len(w.Paused) > 0 || !errors.Is(w.Held, ErrFenced) {
+	if w, err = s.Watch(t.Context()); err != nil || len(w.Paused) > 0 || !errors.Is(w.Lost, ErrFenced) {
 		t.Errorf("%+v, %v", w, err)
 	}
 	if _, err := pool.Exec(t.Context(), "DELETE FROM outbox_cdc.leader"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Holds(t.Context()); !errors.Is(err, ErrNoSchema) {
+	if err := s.Leads(t.Context()); !errors.Is(err, ErrNoSchema) {
 		t.Errorf("%v", err)
 	}
 	if _, err := pool.Exec(t.Context(), "DROP SCHEMA outbox_cdc CASCADE"); err != nil {

@@ -189,14 +189,14 @@ func (s *Store) raise(ctx context.Context, holder string, synchronousCommit *str
 	return l, err
 }
 
-// Holds is what Watch tells of the lead.
-func (s *Store) Holds(ctx context.Context) error {
+// Leads is nil while this process leads; otherwise it says why not.
+func (s *Store) Leads(ctx context.Context) error {
 	w, err := s.Watch(ctx)
-	return cmp.Or(err, w.Held)
+	return cmp.Or(err, w.Lost)
 }
 
-// held compares the epoch of the last leadership, 0 for none, with ours.
-func (s *Store) held(epoch int64) error {
+// lost compares the epoch of the last leadership, 0 for none, with ours.
+func (s *Store) lost(epoch int64) error {
 	what := "look whether this process still leads stream " + s.cfg.Stream
 	switch epoch {
 	case 0:
@@ -209,12 +209,12 @@ func (s *Store) held(epoch int64) error {
 
 // Watched is what Watch tells.
 type Watched struct {
-	Told bool // Paused and Held are known
+	Told bool // Paused and Lost are known
 	// Paused is what operators have paused: the parks that the leader has to keep.
 	Paused []outbox.Park
-	// Held says whether what a stream must not forget is still kept, and by us: nil, or an
-	// Error of ErrNoSchema or ErrFenced.
-	Held error
+	// Lost is why this process leads no longer: an Error of ErrFenced, or of ErrNoSchema where the stream's row is
+	// gone. nil: it leads.
+	Lost error
 }
 
 // Watch looks who leads and what is paused, and asks further questions after that.
@@ -241,7 +241,7 @@ func (s *Store) Watch(ctx context.Context, further ...postgres.Question) (w Watc
 			})
 		}
 		if w.Told = err == nil; w.Told {
-			w.Held = s.held(epoch)
+			w.Lost = s.lost(epoch)
 		}
 		return failure("look who leads stream "+s.cfg.Stream+" and what is paused", err)
 	}}

@@ -58,7 +58,7 @@ func (r *Relation) ours() string {
 		}
 		terms = append(terms, "("+strings.Join(ways, " OR ")+")"+is)
 	}
-	if e := r.Table.Mapping.Leaves(); e != nil {
+	if e := r.Table.Mapping.LeavesToOthers(); e != nil {
 		known := mapped(r.first(e, (*Column).word), e.Map, func(string) string { return "true" })
 		terms = append(terms, known+" IS TRUE")
 	}

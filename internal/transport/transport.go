@@ -43,15 +43,15 @@ func LoopbackAddress(address string) bool {
 	return err == nil && Loopback(host)
 }
 
-// ErrLeaves refuses a connection that would leave this machine.
-var ErrLeaves = errors.New("it is on another machine")
+// ErrOtherMachine refuses a connection that would leave this machine.
+var ErrOtherMachine = errors.New("it is on another machine")
 
 // Stay is a Control of net.Dialer, which is asked before it connects: only addresses of this
 // machine are dialled. Where a name leads is seen only here.
 func Stay(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return ErrLeaves
+		return ErrOtherMachine
 	}
 	to := at.Addr().Unmap().WithZone("")
 	if to.IsLoopback() || to.IsUnspecified() {
@@ -63,7 +63,7 @@ func Stay(_, address string, _ syscall.RawConn) error {
 			return nil
 		}
 	}
-	return ErrLeaves
+	return ErrOtherMachine
 }
 
 // Postgres is the least safe way that the settings allow: with sslmode prefer,
