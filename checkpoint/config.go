@@ -14,7 +14,7 @@ type Config struct {
 	// unmarked, and kept. At the bound the WAL is not read.
 	MaxRows  int
 	MaxBytes int
-	// PageRows is the most rows of one sweep page.
+	// PageRows is the most rows that one statement reads: of a sweep's page, a look, a watch.
 	PageRows int
 	// SmallRound is the size of a sweep round, in rows, after which a hand-back
 	// may begin.

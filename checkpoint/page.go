@@ -72,8 +72,8 @@ func (c *Core) parts(parks []*park) []outbox.SweepPart {
 }
 
 // excluded are the scopes whose rows may not be published now. A hand-back
-// leaves out everything that stays parked, and nothing else: what it does not
-// see would be left to nobody. A page of keys selects by key, so parks of other keys
+// leaves out everything that stays parked, and nothing else: a row that it leaves
+// out and that is not parked would never be published. A page of keys selects by key, so parks of other keys
 // need no exclusion.
 func (c *Core) excluded(wanted []*park) []outbox.Scope {
 	var scopes []outbox.Scope

@@ -236,8 +236,8 @@ func (m *machine) unfit(t *topic, err error) {
 }
 
 // settle closes the open batches of partitions from this one on: they do not exist, so neither
-// do their logs. Only tries that were over when brokers were asked count, since another topic
-// of the name may exist by now. A broker that has not heard of new partitions lacks the last
+// do their logs. It closes only batches whose last try was over when the brokers were asked: a later try may
+// have reached a new topic of the same name. A broker that has not heard of new partitions lacks the last
 // ones, too, so their leaders have to say the same.
 func (m *machine) settle(t *topic, from int) {
 	for i, q := range t.queues {

@@ -308,7 +308,7 @@ func TestASlowCoordinatorIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestAnotherLeaderEndsIt(t *testing.T) {
+func TestASupersededSinkEnds(t *testing.T) {
 	s := newOnceStage(t, 1)
 	s.later(time.Hour - time.Millisecond)
 	if at := s.m.next(); at.Sub(s.m.now) > time.Millisecond {

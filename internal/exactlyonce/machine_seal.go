@@ -4,7 +4,8 @@ import "slices"
 
 // A seal ends with an epoch under which nothing of earlier ones can happen any more, and
 // with all that they committed. It is the one procedure for the begin of a leadership, an
-// unknown outcome, partitions not seen before, and keeping the id alive.
+// unknown outcome, partitions not seen before, and keeping the id alive. A leadership begins with
+// sealLast (machine_repair.go), which also ends what a former leader left open.
 //
 //	sealAbort    EndTxn(abort), if a transaction of ours may be open: InitProducerId
 //	             would fence ourselves. It must be answered, whatever the answer is.

@@ -392,8 +392,7 @@ func (s *Stream) NeverReady(t *outbox.Table, rows int64) {
 	s.neverReady.WithLabelValues(t.String()).Set(float64(rows))
 }
 
-// Recovered counts rows of a table that a dead relay had claimed before they were
-// taken up again.
+// Recovered counts rows of a table that another relay had taken and left; they are pending again.
 func (s *Stream) Recovered(t *outbox.Table, rows int) {
 	s.recovered.WithLabelValues(t.String()).Add(float64(rows))
 	s.relay(t).tell(func(r *relay) { r.stuck.add(rows, "") })
