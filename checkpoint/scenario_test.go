@@ -242,6 +242,24 @@ func TestHandBackWaitsForTheBackoff(t *testing.T) {
 	})
 }
 
+// r1 is refused, which parks its key; r2 of the key comes and is left to the sweeper. Both are in the WAL
+// until the park is in the database: a successor would know nothing of the key.
+func TestAParkedKeyHoldsThePosition(t *testing.T) {
+	play(t, func(s *scene) {
+		r1 := s.row("k", 1)
+		s.rest(evParks)
+		r2 := s.row("k", 0)
+		s.rest(evParks)
+		if s.slot.confirmed > r1.tx.commit {
+			s.fail("parkDurable", r1, "the position passes a row of a park that is not durable")
+		}
+		s.rest()
+		if s.slot.confirmed <= r2.tx.commit {
+			s.fail("parkDurable", r2, "the position does not pass the rows of a durable park")
+		}
+	})
+}
+
 // r1 is committed and waits for the standby. The stream is parked, r1 is
 // discarded and confirmed. The process is killed; its successor knows nothing of
 // what was discarded. Its hand-back's snapshot lacks r1, and after it nobody has

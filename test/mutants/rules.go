@@ -36,7 +36,7 @@ const (
 
 var rules = []rule{
 	// Parks.
-	{name: "parkDurable", scenario: "TestShadowPassesNothingOver", without: []removal{
+	{name: "parkDurable", scenario: "TestAParkedKeyHoldsThePosition", without: []removal{
 		{"Core.settleUnder", "case p.durable:", "case true:"},
 		{"Core.row", "if !p.durable {", "if false {"},
 	}},
