@@ -384,6 +384,28 @@ func TestExactlyOnceAfterAFrozenMark(t *testing.T) {
 	w.judge(history.Rules{})
 }
 
+// A leader loses its lead right before it commits a Kafka transaction. The next leader ends the transaction, so that
+// the commit, should it still be sent, is refused, and publishes its rows once.
+func TestExactlyOnceLosesTheLeadBeforeACommit(t *testing.T) {
+	t.Parallel() // it mostly waits
+	w := newWorld(t, surroundings{partitions: 3, noInit: true})
+	w.exactlyOnce()
+	w.small()
+	a := w.run(at(failpoint.BeforeCommit, 3) + ":8s")
+	load := w.write(steady())
+	a.Await(30*time.Second, "failpoint "+failpoint.BeforeCommit)
+	b := w.run()
+	b.Await(20*time.Second, "waiting as a standby")
+	w.db.Exec(t, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE database = current_database()`)
+	b.streaming()
+	w.recovered()
+	a.Await(30*time.Second, "waiting as a standby")
+	load.stop()
+	w.settled(30 * time.Second)
+	b.stop()
+	w.judge(history.Rules{})
+}
+
 // A leader is stopped, replaced and continued; connections to database and brokers are cut, answers
 // get lost, rows are locked while they are published; a start finds no broker. Nothing
 // comes twice.
