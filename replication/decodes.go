@@ -9,12 +9,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// plugin is the output plugin of our slots.
+// plugin is the output plugin that our slots use.
 const plugin = "pgoutput"
 
-// Undecodable says why rows cannot be read from the server's WAL, neither now nor with the
-// first logical slot, and what to do. No reason: they can be. With wal_level = replica the
-// first slot raises effective_wal_level, from version 19 on.
+// Undecodable returns the reason why the server cannot decode its WAL, even after the first logical slot is
+// made, and hints for mending it. An empty reason means that decoding works. From version 19 on, wal_level =
+// replica is enough: the first logical slot raises effective_wal_level.
 func (s *State) Undecodable() (reason string, hints []string) {
 	if reason, hints := s.unknownCatalogue(); reason != "" {
 		return reason, hints
@@ -29,10 +29,10 @@ func (s *State) Undecodable() (reason string, hints []string) {
 	return fmt.Sprintf("output_plugin_libraries is '%s', which does not name pgoutput", s.Plugins), s.Platform.Hints(allow(libraries...))
 }
 
-// names finds the names in a setting that is a list, quoted where they have to be.
+// names matches one name in a setting that is a list. A name may be quoted.
 var names = regexp.MustCompile(`"(?:[^"]|"")*"|[^\s,"]+`)
 
-// listed are the names in a setting that is a list.
+// listed returns the unquoted names in a setting that is a list.
 func listed(setting string) []string {
 	all := names.FindAllString(setting, -1)
 	for i, name := range all {
@@ -43,8 +43,8 @@ func listed(setting string) []string {
 	return all
 }
 
-// allow is the statement that lets pgoutput be used next to other libraries. A quoted list would
-// be taken for one name.
+// allow returns the statement that permits pgoutput next to the other libraries. Each name is quoted by
+// itself: the server would take one quoted list for a single name.
 func allow(others ...string) string {
 	list := plugin
 	for _, other := range others {
@@ -53,7 +53,8 @@ func allow(others ...string) string {
 	return "ALTER SYSTEM SET output_plugin_libraries = " + list + "; SELECT pg_reload_conf();"
 }
 
-// Decoding says which level is in force, and why. It is for a server that decodes.
+// Decoding returns a phrase about the WAL level in force and its origin. The server must be able to decode
+// (see Undecodable).
 func (s *State) Decoding() string {
 	switch {
 	case s.WALLevel == "logical":

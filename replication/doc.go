@@ -1,11 +1,10 @@
-// Package replication owns a stream's one replication connection: the
-// leadership lock taken on it, the look at slot and publication, the frames of
-// the WAL and the status messages that confirm them. It also makes and removes
-// publication and slot.
+// Package replication owns the one replication connection of a stream. On it the package takes the leadership
+// lock, inspects slot and publication, receives the WAL in frames, and sends the status messages that confirm
+// a position. The package also makes and removes publication and slot.
 //
-// It never decides what may be confirmed, never reads a table's rows, never
-// starts a goroutine and never writes to schema outbox_cdc. One goroutine (the
-// pipeline's reader) owns a Conn; only Wake and Kill may be called from others.
+// The package leaves to others what may be confirmed. It reads no rows of tables, starts no goroutine, and
+// writes nothing to schema outbox_cdc. One goroutine (the pipeline's WAL reader) owns a Conn. Other
+// goroutines may call only those methods whose comments say so.
 //
 // Protocol: https://www.postgresql.org/docs/current/protocol-replication.html
 package replication

@@ -13,42 +13,42 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// What a postgres.Error of this package may be about; test with errors.Is.
+// The errors that a postgres.Error of this package may wrap. Test for them with errors.Is.
 var (
-	// ErrClosed: the connection is gone, and leadership with it.
+	// ErrClosed: the connection is closed, and the leadership ended with it.
 	ErrClosed = errors.New("the replication connection is closed")
-	// ErrStopped: Stop was called before; a walsender streams no more then.
+	// ErrStopped: Stop was called on this connection, so its walsender does not stream again.
 	ErrStopped = errors.New("streaming was stopped on this connection")
-	// ErrShutdown: the server is shutting down or the session was terminated
-	// (57P01 to 57P03; losing the slot looks the same). The connection is closed.
+	// ErrShutdown: the server is shutting down, or an administrator terminated the session (57P01 to 57P03,
+	// or 57P05 after idle_session_timeout). A session whose slot was invalidated ends the same way. The
+	// connection is closed.
 	ErrShutdown = errors.New("the server ends the session")
-	// ErrSilent: nothing came from the server though an answer was asked for.
+	// ErrSilent: the server was asked for an answer and sent nothing in time.
 	ErrSilent = errors.New("the server does not answer")
-	// ErrLockLost: the session no longer holds the leadership lock, as behind a
-	// transaction pooler.
+	// ErrLockLost: the session no longer holds the leadership lock. This happens behind a pooler in
+	// transaction mode.
 	ErrLockLost = errors.New("the leadership lock is not held by this session")
 	// ErrSlotActive: another connection streams from the slot (55006).
 	ErrSlotActive = errors.New("the slot is in use")
-	// ErrSlotGone: the slot does not exist (42704 at the start).
+	// ErrSlotGone: the slot does not exist (42704 from START_REPLICATION).
 	ErrSlotGone = errors.New("the slot does not exist")
-	// ErrSlotUnusable: the slot exists but cannot be read (55000 at the start).
-	// Inspect says why.
+	// ErrSlotUnusable: the slot exists but cannot be read (55000 from START_REPLICATION). Inspect gives the
+	// reason.
 	ErrSlotUnusable = errors.New("the slot cannot be used")
-	// ErrPublicationGone: the publication did not exist when a change was made
-	// (42704 while streaming). On versions 14 to 17 every later start ends in
-	// the same way until the slot is re-created.
+	// ErrPublicationGone: the publication did not exist when a change in the WAL was made (42704 while
+	// streaming). On versions 14 to 17, streaming from this slot ends with this error again each time, until
+	// the slot is made again.
 	ErrPublicationGone = errors.New("the publication did not exist at this point of the WAL")
-	// ErrUnreadable: the server cannot read its WAL any further (files missing,
-	// corrupted data, an error of the output plugin).
+	// ErrUnreadable: the server cannot decode its WAL beyond this point: files are missing, data is corrupt,
+	// or the output plugin reports an error.
 	ErrUnreadable = errors.New("the WAL cannot be read")
-	// ErrProtocol: the other side does not speak the protocol.
+	// ErrProtocol: the server sent something that the protocol does not allow.
 	ErrProtocol = errors.New("protocol violation")
-	// ErrFrameTooLarge: a message exceeds Config.MaxFrame.
+	// ErrFrameTooLarge: a message is longer than Config.MaxFrame and cannot be shortened.
 	ErrFrameTooLarge = errors.New("a message is larger than allowed")
 )
 
-// classified joins a sentinel with the server's error, so that both can be
-// asked for, and prints only the latter where there is one.
+// classified is an error of a class (one of the sentinels above) with its cause. errors.Is finds both.
 type classified struct{ class, cause error }
 
 func (c *classified) Error() string   { return c.class.Error() + ": " + c.cause.Error() }
@@ -83,7 +83,8 @@ func connectError(what, user string, err error) *postgres.Error {
 	return e
 }
 
-// refusal says what a server's refusal of a connection means.
+// refusal judges the server's refusal of a connection: whether a retry is useless (permanent), and what to
+// do.
 func refusal(err error, user string) (permanent bool, hint string) {
 	if hint := postgres.LoginRefused(err, user); hint != "" {
 		return true, hint
@@ -106,7 +107,8 @@ func shuttingDown(err error) bool {
 	return postgres.HasCode(err, pgerrcode.AdminShutdown, pgerrcode.CrashShutdown, pgerrcode.CannotConnectNow, pgerrcode.IdleSessionTimeout)
 }
 
-// startError judges the refusal of START_REPLICATION, after which the session goes on.
+// startError makes an Error of the server's refusal of START_REPLICATION. The session can still take
+// commands.
 func startError(slot string, server error) *postgres.Error {
 	e := &postgres.Error{What: "start streaming from slot " + slot, Err: server}
 	switch {
@@ -126,8 +128,9 @@ func startError(slot string, server error) *postgres.Error {
 	return e
 }
 
-// pluginRefused is what ends a refusal of the output plugin; empty: the error is another one.
-// The server's hint names the setting in every language.
+// pluginRefused returns what to do about an error by which the server refuses the output plugin, and "" for
+// any other error. The error is recognised by the setting's name in the server's hint, which is not
+// translated.
 func pluginRefused(err error) string {
 	if server := postgres.ServerError(err); server == nil || !strings.Contains(server.Hint, "output_plugin_libraries") {
 		return ""
@@ -149,13 +152,13 @@ func streamError(slot string, server error) *postgres.Error {
 	return e
 }
 
-// unreadable says whether a decoding error would come again on every retry. Those that
-// resources, operators and connections cause would not.
+// unreadable reports whether a decoding error with this SQLSTATE would come back on every retry. Errors
+// caused by resources, operators or connections would not.
 func unreadable(code string) bool {
 	if len(code) != 5 {
 		return false
 	}
-	switch code[:2] { // the classes of values, states, features, names, limits, configuration files, functions and internal errors
+	switch code[:2] { // the SQLSTATE classes of values, states, features, names, limits, configuration files, functions and internal errors
 	case "0A", "21", "22", "23", "26", "2B", "34", "38", "39", "42", "54", "F0", "P0", "XX":
 		return true
 	}

@@ -6,22 +6,22 @@ import (
 	"net"
 )
 
-// frames cuts the bytes of a connection into the server's messages: a type, a
-// length, a body. It reads as much at a time as there is and hands out bodies
-// without copying them. A read that times out loses nothing.
+// frames splits the bytes of a connection into the server's messages. Each message has a type, a length and a
+// body. frames reads as many bytes as are available, and returns bodies without copying them. A read that
+// times out loses no bytes.
 // https://www.postgresql.org/docs/current/protocol-overview.html#PROTOCOL-MESSAGE-CONCEPTS
 type frames struct {
 	conn net.Conn
 	buf  []byte
-	r, w int // 0 ≤ r ≤ w ≤ len(buf); buf[r:w] is received and not handed out
-	base int // the usual len(buf), bytes
-	max  int // the longest body that is kept whole, bytes
-	// long is the message being read that is longer than max.
+	r, w int // 0 ≤ r ≤ w ≤ len(buf); buf[r:w] is received and not yet returned
+	base int // usual len(buf), bytes
+	max  int // longest body that is kept whole, bytes
+	// long is the message that is being read, if it is longer than max; else nil.
 	long *longMessage
 }
 
 const (
-	frameHeader = 5 // type byte and length, which counts itself
+	frameHeader = 5 // the type byte and the length field; the length counts itself
 	copyData    = 'd'
 )
 
@@ -29,9 +29,8 @@ func newFrames(conn net.Conn, base, longest int) *frames {
 	return &frames{conn: conn, base: base, max: longest}
 }
 
-// next returns the next complete message that is here already; its body is valid until
-// fill. A change of a row that is longer than max has its short values only, see
-// longMessage.
+// next returns the next message if all of it has been received. The body is valid until the next fill. A
+// change of a row that is longer than max comes with its short values only (see longMessage).
 func (f *frames) next() (kind byte, body []byte, ok bool, err error) {
 	if f.long != nil {
 		body, ok, err = f.longBody()
@@ -61,13 +60,14 @@ func (f *frames) next() (kind byte, body []byte, ok bool, err error) {
 	return kind, body, true, nil
 }
 
-// refused says that the message that follows cannot be read, even in part: it is too long.
+// refused reports whether a message is too long to be read, even in part. length is the value of its length
+// field.
 func (f *frames) refused(length int64) bool {
 	return length-4 > int64(f.max) && (f.buf[f.r] != copyData || length > longestMessage)
 }
 
-// complete says whether next would return a message. Where it says no, next may
-// still return an error.
+// complete reports whether next would return a message or an error at once. An error inside a long message is
+// the exception: complete may be false before it.
 func (f *frames) complete() bool {
 	if f.long != nil {
 		return f.w-f.r >= f.long.left
@@ -79,7 +79,7 @@ func (f *frames) complete() bool {
 	return length < 4 || f.refused(length) || int64(f.w-f.r) > length
 }
 
-// fill reads once. Bodies handed out before are void.
+// fill reads from the connection once. Bodies that next returned before are invalid afterwards.
 func (f *frames) fill() error {
 	f.makeRoom()
 	n, err := f.conn.Read(f.buf[f.w:])
@@ -90,9 +90,8 @@ func (f *frames) fill() error {
 	return err
 }
 
-// makeRoom moves what is left to the front when little space is behind it. A
-// message longer than the buffer doubles it only as its bytes arrive, so a
-// length that was made up costs nothing.
+// makeRoom moves the unread bytes to the front of the buffer when there is little room behind them. For a
+// long message the buffer doubles only as bytes arrive, so a false length in a header costs no memory.
 func (f *frames) makeRoom() {
 	left := f.w - f.r
 	switch {

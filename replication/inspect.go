@@ -18,36 +18,36 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// State is what the server says about itself, the slot and the publication, in
-// this order; Insert is read after Snapshot was taken.
+// State is what Inspect read of the server, the slot and the publication, in this order. Insert was read
+// after Snapshot was taken.
 type State struct {
-	SystemID string // of the cluster, from initdb
+	SystemID string // the cluster's identifier, from initdb
 	Timeline uint32 // raised by every promotion
-	// Ended is where earlier timelines ended, by their number.
+	// Ended maps the number of each earlier timeline to the position where it ended.
 	Ended map[uint32]outbox.LSN
 
 	Version int // server_version_num, for example 150018
-	// Lacking is what a stream needs and a server newer than the known ones does not have. If there is any,
-	// nothing is known of slot, publication and tables.
+	// Lacking are the parts of the catalogue that a stream needs and this server, newer than any known
+	// version, does not have. Where it is not empty, slot, publication and tables were not read.
 	Lacking []string
-	// Untold is what such a server does not tell and a stream can do without.
+	// Untold are facts that such a newer server does not reveal. A stream works without them.
 	Untold   []string
 	WALLevel string
-	// EffectiveLevel is effective_wal_level; before version 19 there is none.
+	// EffectiveLevel is effective_wal_level; empty before version 19.
 	EffectiveLevel string
-	// Plugins is output_plugin_libraries, as far as the server has it and shows it to the role;
-	// otherwise it is pgoutput, and the server refuses by itself.
+	// Plugins is output_plugin_libraries. Where the server lacks the setting, or hides it from the role, it
+	// is "pgoutput": the server itself refuses the plugin if need be.
 	Plugins    string
 	InRecovery bool // a standby
 	Database   string
 	User       string
 	Snapshot   outbox.Snapshot
 	Insert     outbox.LSN // WAL insert position
-	Schema     bool       // schema outbox_cdc is there
-	Tally      bool       // … with the tables of exactly-once delivery
+	Schema     bool       // schema outbox_cdc exists
+	Tally      bool       // schema outbox_cdc has the tables of exactly-once delivery
 	// SyncStandbys is synchronous_standby_names.
 	SyncStandbys string
-	// Platform is who runs the server for others; nil: nobody, as far as it tells.
+	// Platform is the managed service that runs the server; nil: none was recognised.
 	Platform *platform.Platform
 
 	Slot        Slot
@@ -65,12 +65,12 @@ type Slot struct {
 	Temporary bool
 	TwoPhase  bool
 	Failover  bool // 17 and later
-	Synced    bool // 17 and later: carried along from a primary
+	Synced    bool // 17 and later: the slot was copied from the primary
 	Active    bool
 	ActivePID string
 	WALStatus string // reserved, extended, unreserved, lost
-	// Invalidation is why the slot was invalidated (17 and later), or
-	// "conflict" (16), or empty.
+	// Invalidation is the server's reason for invalidating the slot (17 and later), or "conflict" (16).
+	// Empty: the slot is valid, or the version gives no reason.
 	Invalidation string
 	// KeepSize is max_slot_wal_keep_size, IdleTimeout idle_replication_slot_timeout (18 and later).
 	KeepSize, IdleTimeout string
@@ -78,10 +78,11 @@ type Slot struct {
 	Restart               outbox.LSN // restart_lsn; 0 when lost
 }
 
-// Lost says that the server has invalidated the slot: it can only be dropped.
+// Lost reports whether the server has invalidated the slot. Such a slot can only be dropped.
 func (s *Slot) Lost() bool { return s.Exists && (s.WALStatus == "lost" || s.Invalidation != "") }
 
-// LostBecause is why the server has invalidated a slot that is lost, with the limit that did it, as it is now.
+// LostBecause returns why the server has invalidated a lost slot, with the present value of the limit that
+// caused it.
 func (s *Slot) LostBecause() string { return lostText(s.Invalidation, s.KeepSize, s.IdleTimeout) }
 
 // Publication is a row of pg_publication.
@@ -92,39 +93,39 @@ type Publication struct {
 	ViaRoot                          bool
 	Ours                             bool // made by init, as its comment says
 	Stored                           bool // it publishes STORED generated columns (18 and later)
-	// Mark changes when the publication is re-created, altered, renamed or
-	// loses or gains a table. Compare with Damage.
+	// Mark changes when the publication is re-created, altered or renamed, and when it gains or loses a
+	// table. Compare two Marks with Damage.
 	Mark string
 }
 
-// TableState is one configured table, and how the publication covers it.
+// TableState is a configured table and how the publication covers it.
 type TableState struct {
 	Table               *outbox.Table
 	Exists              bool
 	Kind                string // pg_class.relkind
 	Unlogged            bool
 	PartitionOf         string // the topmost parent, or empty
-	Children            string // the first tables that inherit from it and are no partitions, or empty
-	Published           bool   // by its own name
+	Children            string // the first tables that inherit from it without being partitions, or empty
+	Published           bool   // the publication lists the table by its own name
 	PublishedPartitions int    // of its partitions, those that are published by their own names
 	Columns             []string
-	Generated           map[string]bool // the generated columns; true: STORED
+	Generated           map[string]bool // every generated column; true: STORED
 	RowFilter           string
-	// Types are the type OIDs of the columns that can stand in a row filter; 0: the collation is
-	// a user's. There are none before version 15, and none where the publication publishes
-	// updates: with a filter the server would refuse these to the application.
+	// Types are the type OIDs of the columns that may stand in a row filter. 0: the column has a user-defined
+	// collation. Types is empty before version 15. It is also empty where the publication publishes updates:
+	// with a row filter, the server would refuse the application's UPDATEs.
 	Types map[string]uint32
-	OID   uint32 // 0: it does not exist
-	// Numbers are those of the mapped columns, which keep them when they are renamed; 0: there is no such column.
+	OID   uint32 // 0: the table does not exist
+	// Numbers are the attribute numbers of the mapped columns, which stay the same when a column is renamed.
+	// 0: there is no such column.
 	Numbers map[string]uint32
 }
 
-// madeByUs is the comment by which init knows its own publication again.
+// madeByUs is the comment on a publication by which init recognises its own.
 const madeByUs = "made by outbox-cdc init"
 
-// Inspect looks at server, slot and publication. It changes nothing but for the
-// transaction id that it uses up: State.Snapshot lists every transaction in
-// progress that has begun before.
+// Inspect reads the state of server, slot and publication. It uses up one transaction id, so that
+// State.Snapshot lists every transaction that began earlier and is in progress. Otherwise it changes nothing.
 func (c *Conn) Inspect(ctx context.Context) (State, error) {
 	what := "inspect slot " + c.cfg.Slot
 	if c.commands() == nil {
@@ -133,19 +134,19 @@ func (c *Conn) Inspect(ctx context.Context) (State, error) {
 	_, err := run(ctx, c.pg, sql.CompleteXID)
 	var s State
 	if err == nil {
-		// A table's row filter is printed only once the table is open.
+		// The server opens a table, and so waits for its lock, to print its row filter.
 		_, err = run(ctx, c.pg, "SET lock_timeout = '3s'")
 	}
 	if err == nil {
 		in := inspection{ctx: ctx, pg: c.pg}
 		in.server()
-		if reason, _ := in.state.Undecodable(); reason != "" && len(in.state.Lacking) == 0 { // how it is changed depends on who runs the server
+		if reason, _ := in.state.Undecodable(); reason != "" && len(in.state.Lacking) == 0 { // how the setting is changed depends on who runs the server
 			in.platform()
 		}
 		in.stream(&c.cfg)
 		s, err = in.state, in.err
 	}
-	if err == nil { // else the connection is given up. A slot that is made waits for locks of its own
+	if err == nil { // after an error the connection is given up. The timeout is reset because making a slot waits for locks too
 		_, err = run(ctx, c.pg, "SET lock_timeout = 0")
 	}
 	if err != nil {
@@ -155,9 +156,8 @@ func (c *Conn) Inspect(ctx context.Context) (State, error) {
 	return s, nil
 }
 
-// Inspect looks at server, slot and publication over any connection; only a
-// replication connection (replication=database) tells SystemID, Timeline and
-// Ended.
+// Inspect reads the state of server, slot and publication over any connection. SystemID, Timeline and Ended
+// are known only over a replication connection (replication=database).
 func Inspect(ctx context.Context, pg *pgconn.PgConn, cfg Config) (State, error) {
 	in := inspection{ctx: ctx, pg: pg}
 	in.server()
@@ -169,7 +169,7 @@ func Inspect(ctx context.Context, pg *pgconn.PgConn, cfg Config) (State, error) 
 	return in.state, in.err
 }
 
-// stream asks for what a stream begins with.
+// stream reads what a stream needs to start.
 func (in *inspection) stream(cfg *Config) {
 	in.identify()
 	if len(in.state.Lacking) > 0 {
@@ -180,14 +180,14 @@ func (in *inspection) stream(cfg *Config) {
 	in.tables(cfg.Tables, cfg.Publication)
 }
 
-// InspectServer is what Inspect tells of the server alone.
+// InspectServer reads only the part of State that is about the server.
 func InspectServer(ctx context.Context, pg *pgconn.PgConn) (State, error) {
 	in := inspection{ctx: ctx, pg: pg}
 	in.server()
 	return in.state, in.err
 }
 
-// inspection fills a State question by question; after an error it asks no more.
+// inspection fills a State, one query after another. After an error it sends no more queries.
 type inspection struct {
 	ctx   context.Context
 	pg    *pgconn.PgConn
@@ -195,7 +195,7 @@ type inspection struct {
 	err   error
 }
 
-// rows runs a statement of package sql; less than the wanted columns is an error.
+// rows runs a statement and returns its rows. Fewer columns than wanted are an error.
 func (in *inspection) rows(columns int, statement string, args ...any) [][]string {
 	if in.err != nil {
 		return nil
@@ -259,8 +259,8 @@ func (in *inspection) platform() {
 	in.state.Platform = platform.Of(signs)
 }
 
-// identify runs IDENTIFY_SYSTEM and reads the timeline's history, if the session knows
-// replication commands: a pooler may have dropped the parameter.
+// identify runs IDENTIFY_SYSTEM and reads the timeline's history. It does nothing on an ordinary session: a
+// pooler may have dropped the parameter "replication".
 // https://www.postgresql.org/docs/current/protocol-replication.html
 func (in *inspection) identify() {
 	backend := in.rows(1, `SELECT coalesce((SELECT backend_type FROM pg_stat_activity WHERE pid = pg_backend_pid()), '')`)
@@ -285,7 +285,7 @@ func (in *inspection) identify() {
 	in.state.Ended, in.err = parseHistory(string(file.Content))
 }
 
-// parseHistory reads a timeline history file: lines of number, end, reason.
+// parseHistory reads a timeline history file. Each line has a timeline's number, its end and a reason.
 func parseHistory(text string) (map[uint32]outbox.LSN, error) {
 	ended := map[uint32]outbox.LSN{}
 	for line := range strings.Lines(text) {
@@ -314,7 +314,7 @@ func (in *inspection) slot(name string) {
 	}
 	invalidation := values["invalidation_reason"] // 17 and later
 	if invalidation == "" && values["conflicting"] == "true" && values["wal_status"] != "lost" {
-		invalidation = "conflict" // 16; before, wal_status alone tells
+		invalidation = "conflict" // version 16; before it, only wal_status tells
 	}
 	in.state.Slot = Slot{
 		Exists: true, Plugin: values["plugin"], Type: values["slot_type"], Database: values["database"],
@@ -388,7 +388,7 @@ func namesOf(tables []*outbox.Table) [][2]string {
 	return names
 }
 
-// mapped lists the columns that a table's mapping reads, sorted.
+// mapped returns the columns that a table's mapping reads, sorted.
 func mapped(m *outbox.Mapping) []string {
 	names := m.Columns(outbox.UseAny)
 	slices.Sort(names)

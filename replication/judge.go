@@ -11,58 +11,57 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Identity is what a stream remembers of the slot that it went on from.
+// Identity is what a stream remembers of the slot that it last streamed from.
 type Identity = outbox.Identity
 
-// Action is what has to be made.
+// Action says whether an object has to be made.
 type Action uint8
 
 // The actions.
 const (
 	Keep   Action = iota // nothing to make
-	Make                 // it does not exist
+	Make                 // it does not exist: make it
 	Remake               // drop it and make it again
 )
 
-// Verdict is what a State means for a stream.
+// Verdict says what a State means for a stream, and what has to be done.
 type Verdict struct {
-	// Sound: START_REPLICATION goes on where the stream left off and misses
-	// nothing. Otherwise the stream is parked for Cause and Reason, and swept, and
-	// Publication and Slot are made, the slot once the park is durable.
+	// Sound: START_REPLICATION resumes where the stream left off, and no row was missed. If Sound is false,
+	// the stream is parked for Cause and Reason and its tables are swept. Publication and Slot are then made;
+	// the slot only once the park is durable.
 	Sound  bool
 	Cause  outbox.Cause
 	Reason string
 
 	Publication, Slot Action
-	// Add are the tables that the publication lacks, where they can be added; the
-	// stream can go on without them, their rows left to the sweeper.
+	// Add are the tables that the publication lacks and that can be added. The stream can run without them:
+	// the sweeper publishes their rows.
 	Add []*outbox.Table
-	// Tables are those whose rows the publication lacks, or passes wrongly, with the
-	// reason: to be parked for CausePublication.
+	// Tables are the tables whose rows the publication lacks or filters wrongly, each with the reason. They
+	// are to be parked for CausePublication.
 	Tables []TableVerdict
-	// Err is what only a person can fix; meanwhile the stream is swept.
+	// Err is a fault that only a person can mend. The tables are swept until then.
 	Err *postgres.Error
-	// Lost is why rows may have been lost to a stream whose tables keep no state:
-	// it must not go on until somebody has looked after them.
+	// Lost says why rows of a stream without state may be lost. The stream must stop until a person has
+	// checked.
 	Lost *postgres.Error
-	// Warnings are worth telling: needless load, rows filtered away.
+	// Warnings are worth a log line, for example needless load or rows that a filter holds back.
 	Warnings []string
 }
 
-// TableVerdict is why a table's rows do not come through the stream.
+// TableVerdict is a table whose rows do not come through the stream, and the reason.
 type TableVerdict struct {
 	Table  *outbox.Table
 	Reason string
 	Hint   string
 }
 
-// Judge says what a State means, given what the stream remembers. It is pure.
+// Judge returns the Verdict on a State, given what the stream remembers. Judge is a pure function.
 //
-// A slot that can be read but is new to the stream (init has just made it) is
-// unsound too: the stream is parked, so that what was there before is swept.
-// Once that park is durable and the Verdict's actions are carried out, judge
-// again with Identify of the new State for what is remembered: then only what
-// is wrong with the slot itself counts.
+// A readable slot that is new to the stream (init has just made it) is unsound too: the stream is parked, so
+// that rows from before the slot are swept. When the park is durable and the Verdict's actions are done, call
+// Judge again, with the Identity of the new State as the remembered one. Then only faults of the slot itself
+// count.
 func Judge(s *State, cfg *Config, remembered Identity) Verdict {
 	v := Verdict{}
 	v.judgeServer(s)
@@ -71,8 +70,8 @@ func Judge(s *State, cfg *Config, remembered Identity) Verdict {
 	}
 	v.judgeSlot(s, cfg, remembered)
 	if remembered.Publication != "" && remembered.SystemID == s.SystemID {
-		// The publication is of relations, the configuration of names. This is told first: that the
-		// publication lost the old table follows from it.
+		// The publication lists relations, the configuration lists names. A replaced table is reported before
+		// the publication's loss of the old one, which is only its consequence.
 		if damage := Replaced(remembered.Relations, s.relations()); damage != "" {
 			v.passedOver(cfg, damage)
 		}
@@ -86,7 +85,7 @@ func Judge(s *State, cfg *Config, remembered Identity) Verdict {
 	return v
 }
 
-// Identify is the Identity to remember once the slot is sound.
+// Identify returns the Identity to remember once the slot is sound.
 func Identify(s *State, cfg *Config) Identity {
 	return Identity{
 		Slot: cfg.Slot, SystemID: s.SystemID, Timeline: s.Timeline,
@@ -98,7 +97,7 @@ func (s *State) relations() map[string]uint32 {
 	relations := map[string]uint32{}
 	for i := range s.Tables {
 		if t := &s.Tables[i]; t.Unlogged || t.Children != "" {
-			relations[t.Table.String()] = 0 // as if there were none: nothing, or not all, of it is in the WAL
+			relations[t.Table.String()] = 0 // treated as missing: none, or only some, of its rows are in the WAL
 		} else {
 			relations[t.Table.String()] = t.OID
 		}
@@ -106,7 +105,7 @@ func (s *State) relations() map[string]uint32 {
 	return relations
 }
 
-// unsound keeps the first reason: the later ones follow from it.
+// unsound records a cause and a reason. Only the first is kept: later ones are its consequences.
 func (v *Verdict) unsound(cause outbox.Cause, reason string, args ...any) {
 	if v.Cause == "" {
 		v.Cause, v.Reason = cause, fmt.Sprintf(reason, args...)
@@ -133,7 +132,7 @@ func (v *Verdict) judgeServer(s *State) {
 	}
 }
 
-// judgeWarnings finds what works, but not as anybody would want.
+// judgeWarnings finds settings that work but are hardly intended.
 func (v *Verdict) judgeWarnings(s *State, cfg *Config) {
 	if len(s.Untold) > 0 {
 		v.Warnings = append(v.Warnings, s.UntoldText()+"; a newer outbox-cdc may know that version, this one streams without")
@@ -148,8 +147,8 @@ func (v *Verdict) judgeWarnings(s *State, cfg *Config) {
 	}
 }
 
-// synchronous says whether the setting synchronous_standby_names matches an
-// application_name, as it compares them: any case, and * is everybody.
+// synchronous reports whether synchronous_standby_names matches an application_name. It compares as the
+// server does: case is ignored, and * matches every name.
 // https://www.postgresql.org/docs/current/runtime-config-replication.html#GUC-SYNCHRONOUS-STANDBY-NAMES
 func synchronous(setting, application string) bool {
 	names := strings.FieldsFunc(setting, func(r rune) bool { return strings.ContainsRune("(), \"", r) })
@@ -180,7 +179,7 @@ func (v *Verdict) judgeSlot(s *State, cfg *Config, remembered Identity) {
 	}
 }
 
-// foreignSlot says why a slot of our name cannot be one that init made.
+// foreignSlot returns why a slot of our name cannot be one that init made; "" if it can.
 func foreignSlot(s *State) string {
 	slot := &s.Slot
 	switch {
@@ -198,7 +197,7 @@ func foreignSlot(s *State) string {
 	return ""
 }
 
-// unusable says why reading on from our slot is impossible or would skip rows.
+// unusable returns why resuming from our slot is impossible or would skip rows; "" if neither.
 func unusable(s *State, remembered Identity) string {
 	slot := &s.Slot
 	switch {
@@ -214,8 +213,8 @@ func unusable(s *State, remembered Identity) string {
 	return foreignTimeline(s, remembered)
 }
 
-// lostText is why the server has invalidated a slot, with the limit that did it, as it is now. Before
-// version 17 the server does not say.
+// lostText returns why the server has invalidated a slot, with the present value of the limit that caused it.
+// Servers before version 17 give no reason.
 func lostText(invalidation, keepSize, idleTimeout string) string {
 	switch invalidation {
 	case "":
@@ -228,10 +227,9 @@ func lostText(invalidation, keepSize, idleTimeout string) string {
 	return invalidation
 }
 
-// foreignTimeline finds a slot whose confirmed position was reached on a part
-// of another timeline that this server never had: what stands there now would
-// be skipped. A slot that a failover carried along in good order stands at or
-// before the switch.
+// foreignTimeline finds a slot whose confirmed position lies on another timeline, beyond the point where this
+// server's history left it. The WAL that this server has at those positions would be skipped. A slot that a
+// proper failover carried along stands at or before that point.
 func foreignTimeline(s *State, remembered Identity) string {
 	if remembered.Timeline == 0 || s.Timeline == 0 || remembered.Timeline == s.Timeline {
 		return ""
@@ -246,7 +244,7 @@ func foreignTimeline(s *State, remembered Identity) string {
 	return ""
 }
 
-// unprovenSlot finds a readable slot that may have missed earlier rows.
+// unprovenSlot returns why a readable slot may have missed earlier rows; "" if it has not.
 func unprovenSlot(s *State, cfg *Config, remembered Identity) string {
 	switch {
 	case remembered.SystemID == "" || remembered.Slot != cfg.Slot:
@@ -261,7 +259,7 @@ func (v *Verdict) judgePublication(s *State, cfg *Config, remembered Identity) {
 	p := &s.Publication
 	if !p.Exists {
 		v.Publication = Make
-		// Its slot would end in an error for ever on versions before 18.
+		// On versions before 18, decoding with this slot would fail at the same point every time.
 		if v.Slot == Keep && s.Slot.Exists {
 			v.Slot = Remake
 		}
@@ -280,8 +278,8 @@ func (v *Verdict) judgePublication(s *State, cfg *Config, remembered Identity) {
 	if remembered.Publication != "" && remembered.SystemID == s.SystemID {
 		if damage := Damage(remembered.Publication, p.Mark); damage != "" {
 			v.passedOver(cfg, fmt.Sprintf("publication %s %s: rows may have been passed over", cfg.Publication, damage))
-			// A gap in which it did not exist ends the stream for ever on
-			// versions before 18.
+			// On versions before 18, decoding fails for ever at a change made while the publication did not
+			// exist.
 			if v.Slot == Keep {
 				v.Slot = Remake
 			}
@@ -289,8 +287,8 @@ func (v *Verdict) judgePublication(s *State, cfg *Config, remembered Identity) {
 	}
 }
 
-// passedOver: rows may not have come through the WAL. Those of a table with state
-// are swept; of any other nobody can know, so a person has to look.
+// passedOver records that rows may not have come through the WAL. Rows of tables with state are swept. For a
+// table without state nobody can know which rows are missing, so a person has to check.
 func (v *Verdict) passedOver(cfg *Config, reason string) {
 	v.unsound(outbox.CausePublication, "%s", reason)
 	stateless := slices.ContainsFunc(cfg.Tables, func(t *outbox.Table) bool { return !t.Stateful() })
@@ -330,7 +328,8 @@ func (v *Verdict) judgeTable(s *State, t *TableState, cfg *Config) {
 	}
 }
 
-// inherited says why tables that inherit from this one are in the way; empty: there are none.
+// inherited returns why tables that inherit from this one are an obstacle, and what to do. An empty reason:
+// there are no such tables.
 func (t *TableState) inherited() (reason, hint string) {
 	if t.Children == "" {
 		return "", ""
@@ -339,8 +338,8 @@ func (t *TableState) inherited() (reason, hint string) {
 		"make them partitions of it, or take them out of it (ALTER TABLE … NO INHERIT " + quoteTable(t.Table) + ") and map each as a table of its own"
 }
 
-// uncovered says why a table's rows do not come through the publication under
-// its own name with all mapped columns.
+// uncovered returns why the publication does not bring a table's rows under the table's own name, with all
+// mapped columns. An empty reason: it does.
 func uncovered(s *State, t *TableState, cfg *Config) (reason, hint string) {
 	name := t.Table.String()
 	switch {
@@ -376,7 +375,8 @@ func uncovered(s *State, t *TableState, cfg *Config) (reason, hint string) {
 	return "", ""
 }
 
-// leftOut says why a generated column that is mapped is not in the WAL.
+// leftOut returns why a mapped generated column is missing from the WAL, and what to do. An empty reason:
+// none is missing.
 func leftOut(s *State, t *TableState, cfg *Config) (reason, hint string) {
 	for _, column := range t.unseen() {
 		if reason, hint := NotInWAL(t.Table, column, t.Generated[column], s.Version); reason != "" {
@@ -389,7 +389,7 @@ func leftOut(s *State, t *TableState, cfg *Config) (reason, hint string) {
 	return "", ""
 }
 
-// unseen are the generated columns that are mapped and do not come through the publication.
+// unseen returns the mapped generated columns that the publication does not publish.
 func (t *TableState) unseen() []string {
 	return slices.DeleteFunc(mapped(&t.Table.Mapping), func(column string) bool {
 		_, generated := t.Generated[column]
@@ -397,13 +397,13 @@ func (t *TableState) unseen() []string {
 	})
 }
 
-// publishStored has the publication publish STORED generated columns.
+// publishStored returns the statement that makes the publication publish STORED generated columns.
 func publishStored(cfg *Config) string {
 	return alterPublication(cfg, "SET (publish_generated_columns = stored)")
 }
 
-// NotInWAL says why no publication of the server can have a generated column, and the ways out;
-// empty: one can.
+// NotInWAL returns why no publication on this server version can publish a generated column, and the ways
+// out. An empty problem: a publication can publish it.
 // https://www.postgresql.org/docs/current/logical-replication-gencols.html
 func NotInWAL(t *outbox.Table, column string, stored bool, version int) (problem, hint string) {
 	alter, name := "ALTER TABLE "+quoteTable(t), sql.Identifier(column)
@@ -421,8 +421,8 @@ func NotInWAL(t *outbox.Table, column string, stored bool, version int) (problem
 
 const generatedSince = 180000
 
-// wrongShare: rows of another share must not come through the WAL, since its own
-// stream publishes them.
+// wrongShare returns why the publication's filter does not fit the table's share. Rows of another share must
+// stay out of this stream: the other share's own stream publishes them.
 func wrongShare(s *State, t *TableState, cfg *Config) (reason, hint string) {
 	passes := "every row"
 	if t.RowFilter != "" {
@@ -435,8 +435,8 @@ func wrongShare(s *State, t *TableState, cfg *Config) (reason, hint string) {
 	return reason, SetTables(s, cfg)
 }
 
-// SetTables names every table of the stream again, without column lists and with the row filters that
-// the configuration asks for.
+// SetTables returns the statement that lists every table of the stream in the publication again, without
+// column lists and with the configured row filters.
 func SetTables(s *State, cfg *Config) string {
 	names := make([]string, len(s.Tables))
 	for i := range s.Tables {
@@ -445,8 +445,8 @@ func SetTables(s *State, cfg *Config) string {
 	return alterPublication(cfg, "SET TABLE "+strings.Join(names, ", ")) + "  -- with every other table that it is to keep"
 }
 
-// lackingColumns finds mapped columns that a column list leaves out. Before
-// version 15 there are none.
+// lackingColumns returns the mapped columns that the publication's column list leaves out. Column lists exist
+// from version 15 on.
 func lackingColumns(t *TableState) []string {
 	if len(t.Columns) == 0 {
 		return nil

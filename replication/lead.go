@@ -88,8 +88,8 @@ func (h Holder) String() string {
 	return strings.TrimRight(fmt.Sprintf("process %s %s %s", h.PID, h.Name, h.Address), " ")
 }
 
-// Intruder says who holds the lock without being a leader, and what ends that;
-// empty: a leader does, or nobody.
+// Intruder says which session holds the lock without being a leader, and how to end it. It returns "" where a
+// leader holds the lock, or nobody.
 func (h Holder) Intruder() string {
 	if !h.Foreign {
 		return ""
@@ -113,22 +113,22 @@ func (c Config) withDefaults() Config {
 
 // Conn is a stream's replication connection while this process leads.
 //
-// It is in one of three states: commands (pg is set), streaming (frames is set
-// as well), closed (neither).
+// A Conn is in one of three states: it takes commands (pg is set), it streams (frames is set too), or it is
+// closed (neither is set).
 type Conn struct {
 	cfg    Config
-	pid    uint32 // of the server's process, also once it is closed
+	pid    uint32 // of the server process; kept after the connection is closed
 	pg     *pgconn.PgConn
-	socket *gatherConn // below TLS, if any
+	socket *gatherConn // beneath TLS, if any
 	set    *charset.Set
 
 	frames *frames
-	spare  []byte // receive buffer of a refused start
+	spare  []byte // receive buffer of a refused start, used again by the next one
 
-	// confirmed is the highest position sent since Start; it never goes back.
+	// confirmed is the highest position sent since Start; it never decreases.
 	confirmed outbox.LSN
-	// waited is how long reads have waited since the last byte came; longest is
-	// how long they may, before the server counts as gone.
+	// waited is how long reads have waited since the last byte came. longest is how long they may wait before
+	// the server counts as gone, where it exceeds SenderTimeout.
 	waited, longest time.Duration
 	deadline        time.Time // as set on the socket
 	stopped         bool      // Stop was called
@@ -136,13 +136,11 @@ type Conn struct {
 	insert          atomic.Uint64 // the end of the WAL as last known
 }
 
-// Lead connects and waits until this process holds the stream's leadership
-// lock: a session advisory lock on the replication connection itself, so that
-// lock and slot leave together. While another process holds it, Lead keeps
-// asking (STANDBY). It returns an *postgres.Error when the connection cannot be made or
-// is lost; call again.
-//
-// The lock is pg_advisory_lock(LockKey(slot)) in the stream's database.
+// Lead connects and waits until this process holds the stream's leadership. The lock is
+// pg_advisory_lock(LockKey(slot)) in the stream's database, a session lock on the replication connection
+// itself. So lock and slot are released together. While another process holds the lock, Lead keeps asking for
+// it (mode STANDBY). Lead returns a *postgres.Error when the connection cannot be made or is lost; call Lead
+// again then.
 func Lead(ctx context.Context, cfg Config) (*Conn, error) {
 	cfg = cfg.withDefaults()
 	if err := checkSlotName(cfg.Slot); err != nil {
@@ -188,7 +186,7 @@ func connect(ctx context.Context, cfg Config) (*Conn, error) {
 		c.Kill()
 		return nil, err
 	}
-	// Where a pooler does not pass on what the server said, the server turns text into UTF-8.
+	// A pooler may drop the server's parameters. In that case the server converts text to UTF-8.
 	if c.set, err = charset.Of(cmp.Or(pg.ParameterStatus("server_encoding"), "UTF8")); err != nil {
 		c.Kill()
 		return nil, &postgres.Error{Permanent: true, What: "read text of the database of slot " + cfg.Slot, Err: err}
@@ -196,12 +194,12 @@ func connect(ctx context.Context, cfg Config) (*Conn, error) {
 	return c, nil
 }
 
-// prepare sets the session up, and asks which process of the server serves it: a
-// pooler makes a process id up.
+// prepare sets the session up, and reads the PID of the server process. The PID from the connection's start
+// is not used: a pooler invents one.
 //
-// idle_session_timeout ends the session of a leader that was stopped while it
-// was not streaming, as wal_sender_timeout does while it was. The keepalives
-// are the server's, for a cut off leader.
+// idle_session_timeout ends the session of a leader that was stopped (SIGSTOP) while not streaming;
+// wal_sender_timeout does so while streaming. The keepalive settings make the server's kernel notice a leader
+// that was cut off from the network.
 func (c *Conn) prepare(ctx context.Context) error {
 	const what = "prepare the session"
 	ms := c.cfg.SenderTimeout.Milliseconds()
@@ -222,10 +220,10 @@ SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives
 	return nil
 }
 
-// Charset is the encoding of the text in the WAL. nil: UTF-8.
+// Charset is the encoding of text in the WAL; nil: UTF-8.
 func (c *Conn) Charset() *charset.Set { return c.set }
 
-// acquire asks for the lock until it has it.
+// acquire asks for the leadership lock until it has it.
 func (c *Conn) acquire(ctx context.Context) error {
 	var last Holder
 	for told := false; ; {
@@ -257,7 +255,7 @@ func (c *Conn) tryLock(ctx context.Context, doing string, key int64) (bool, erro
 	return len(rows) == 1 && rows[0][0] == "true", err
 }
 
-// parseHolder reads the answer to sql.LockHolder.
+// parseHolder reads the rows of sql.LockHolder.
 func parseHolder(rows [][]string) Holder {
 	if len(rows) == 0 {
 		return Holder{}
@@ -269,9 +267,8 @@ func holderOf(r []string) Holder {
 	return Holder{PID: r[0], Name: r[1], Address: r[2], Since: r[3], Role: r[4], Foreign: r[5] == "true"}
 }
 
-// Beat shows the server that the leader is alive while it is not streaming,
-// and checks that this session still holds the lock. An Error of ErrLockLost
-// means that somebody else may lead: close the connection.
+// Beat shows the server that the leader is alive while it does not stream, and checks that this session still
+// holds the lock. After an ErrLockLost another process may lead: close the connection.
 func (c *Conn) Beat(ctx context.Context) error {
 	rows, err := c.query(ctx, "check leadership", sql.LockHeld, LockKey(c.cfg.Slot))
 	if err != nil {
@@ -286,10 +283,10 @@ func (c *Conn) Beat(ctx context.Context) error {
 	return nil
 }
 
-// Guard takes one more lock, with a key that nobody else has, and returns the key. While
-// this session lives, the lock shows a statement of another session that it runs on the
-// same server, not on one that was promoted or restarted meanwhile. Call it before
-// streaming; the lock ends with the connection.
+// Guard takes one more advisory lock, under a random key that no other session uses, and returns the key. A
+// statement of another session can look for this lock: if it is held, the statement runs on the leader's
+// server, and not on one that was promoted or restarted since. Call Guard before Start. The lock ends with
+// the connection.
 func (c *Conn) Guard(ctx context.Context) (int64, error) {
 	for {
 		key := rand.Int64() // #nosec G404 -- distinct, no secret
@@ -303,7 +300,7 @@ func (c *Conn) Guard(ctx context.Context) (int64, error) {
 	}
 }
 
-// commands is the connection while it takes commands.
+// commands returns the connection while it takes commands, otherwise nil.
 func (c *Conn) commands() *pgconn.PgConn {
 	if c.frames != nil {
 		return nil
@@ -311,12 +308,11 @@ func (c *Conn) commands() *pgconn.PgConn {
 	return c.pg
 }
 
-// PID is the server process of this connection.
+// PID is the process ID of the server process that serves this connection.
 func (c *Conn) PID() uint32 { return c.pid }
 
-// query runs statements, with their parameters put in, on the replication
-// connection, which must not be streaming, and returns the rows of the last one.
-// Any error of the connection closes it.
+// query binds the arguments into the statements, runs them on the replication connection, and returns the
+// rows of the last one. The connection must not be streaming. An error that ends the session closes the Conn.
 func (c *Conn) query(ctx context.Context, doing, statements string, args ...any) ([][]string, error) {
 	what := doing + " for slot " + c.cfg.Slot
 	text, err := sql.Bind(statements, args...)
@@ -333,7 +329,7 @@ func (c *Conn) query(ctx context.Context, doing, statements string, args ...any)
 	return rows, nil
 }
 
-// commandFailed makes an Error of a command's error, which may have ended the connection.
+// commandFailed makes an Error of a failed command. If the session ended, it closes the Conn.
 func (c *Conn) commandFailed(what string, err error) *postgres.Error {
 	down := shuttingDown(err)
 	if down {
@@ -346,8 +342,8 @@ func (c *Conn) commandFailed(what string, err error) *postgres.Error {
 	return &postgres.Error{What: what, Err: err}
 }
 
-// run executes statements by the simple protocol, the only one that a
-// replication connection knows, and returns the last one's rows; NULL reads as "".
+// run executes statements by the simple protocol, the only one that a replication connection supports. It
+// returns the rows of the last statement. NULL becomes "".
 func run(ctx context.Context, pg *pgconn.PgConn, statements string) ([][]string, error) {
 	results, err := postgres.Exec(ctx, pg, statements)
 	if err != nil {
@@ -367,8 +363,8 @@ func run(ctx context.Context, pg *pgconn.PgConn, statements string) ([][]string,
 	return rows, nil
 }
 
-// Close ends the session and with it leadership. It takes a second at most to say
-// goodbye. To confirm a last position and be sure that it arrived, call Stop before.
+// Close ends the session, and the leadership with it. It waits at most one second. To make sure that a last
+// confirmed position arrives, call Stop first.
 func (c *Conn) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -378,6 +374,5 @@ func (c *Conn) Close(ctx context.Context) {
 	c.drop()
 }
 
-// Kill closes the socket at once. Any goroutine may call it; a blocked Receive
-// returns ErrClosed.
+// Kill closes the socket at once. Any goroutine may call it. A Receive that is waiting returns ErrClosed.
 func (c *Conn) Kill() { _ = c.socket.Conn.Close() }

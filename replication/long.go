@@ -5,39 +5,36 @@ import (
 	"fmt"
 )
 
-// LongText and LongBinary are the formats of a column's value that was too long
-// to be kept: the tuple has the four bytes of its length, and no more.
-// PostgreSQL has no formats of these letters.
+// LongText and LongBinary are format bytes of our own, which PostgreSQL does not use. They mark a column's
+// value that was too long to be kept: the tuple holds the four bytes of its length, and none of the value.
 const (
 	LongText   = 'l'
-	LongBinary = 'L' // in the binary format
+	LongBinary = 'L' // the value was in binary format
 )
 
 const (
-	// longestMessage is what PostgreSQL can send at most.
+	// longestMessage is the length of the longest message that PostgreSQL can send, in bytes.
 	longestMessage = 1 << 30
-	// Values of smallValue bytes or less are kept up to twice max: the columns that name
-	// a row must not give way to others before them.
+	// Values of up to smallValue bytes are kept until 2×max bytes are kept. So earlier long columns cannot
+	// push out the columns that identify a row.
 	smallValue = 4 << 10
 )
 
-// longMessage is a change of a row that is longer than frames.max. It is read
-// as its bytes come: values that do not fit are skipped on the socket, and what
-// is left is a change that package decoder reads like any other.
+// longMessage is a change of a row that is longer than frames.max. It is read as its bytes arrive. Values
+// that do not fit are skipped on the socket. The rest is a change that package decoder reads like any other.
 // https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
 type longMessage struct {
 	kept    []byte
-	max     int // of kept, but for small values
-	left    int // bytes of the message that have not been read
-	copying int // bytes of the present value that are to be kept
-	passing int // and those that are to be skipped
-	columns int // of the present tuple that have not begun
-	tuples  int // that have begun
+	max     int // bytes of kept, apart from small values
+	left    int // bytes of the message still to be read
+	copying int // bytes of the present value still to be kept
+	passing int // bytes of the present value still to be skipped
+	columns int // columns of the present tuple that have not begun
+	tuples  int // tuples that have begun
 	begun   bool
 }
 
-// read takes as much as it can of b, a part of the message, and says how much; 0: it
-// needs more.
+// read consumes a prefix of b, the next part of the message, and returns its length. 0: b is too short.
 func (l *longMessage) read(b []byte) (int, error) {
 	switch {
 	case l.copying > 0:
@@ -56,7 +53,7 @@ func (l *longMessage) read(b []byte) (int, error) {
 	return l.column(b)
 }
 
-// begin reads up to the relation's id.
+// begin reads the head of the message, up to the relation's id.
 func (l *longMessage) begin(b []byte) (int, error) {
 	const head = xlogHeader + 1 + 4
 	if len(b) < head {
@@ -69,13 +66,13 @@ func (l *longMessage) begin(b []byte) (int, error) {
 	return l.keep(b[:head]), nil
 }
 
-// tuple reads which tuple follows and how many columns it has.
+// tuple reads the head of a tuple: its kind and its number of columns.
 func (l *longMessage) tuple(b []byte) (int, error) {
 	const head = 1 + 2
 	if len(b) < head {
 		return 0, nil
 	}
-	// At least a byte of each column is kept, so the number of tuples needs a bound.
+	// Each column keeps at least one byte, so the number of tuples is bounded.
 	if l.tuples++; l.tuples > 2 {
 		return 0, fmt.Errorf("%w: a change of a row with more than its old and its new values", ErrProtocol)
 	}
@@ -86,7 +83,7 @@ func (l *longMessage) tuple(b []byte) (int, error) {
 func (l *longMessage) column(b []byte) (int, error) {
 	const head = 1 + 4
 	switch {
-	case len(b) > 0 && b[0] != 't' && b[0] != 'b': // it has no bytes
+	case len(b) > 0 && b[0] != 't' && b[0] != 'b': // NULL or unchanged TOAST: no value follows
 		l.columns--
 		return l.keep(b[:1]), nil
 	case len(b) < head:
@@ -113,8 +110,7 @@ func (l *longMessage) keep(b []byte) int {
 	return len(b)
 }
 
-// longBody goes on with a long message, and returns what was kept of it when all of
-// it has come.
+// longBody reads on in a long message. When the whole message has arrived, it returns the kept part.
 func (f *frames) longBody() (body []byte, ok bool, err error) {
 	l := f.long
 	for l.left > 0 {
@@ -136,11 +132,11 @@ func (f *frames) longBody() (body []byte, ok bool, err error) {
 	return l.kept, true, nil
 }
 
-// Change is a message of pgoutput that comes in pieces. If it is a change of a row longer
-// than max, it keeps what a Conn would keep.
+// Change is a message of pgoutput that comes in pieces and not over a Conn. A change of a row longer than max
+// is shortened as a Conn would shorten it.
 type Change struct{ frames frames }
 
-// NewChange begins a message of so many bytes.
+// NewChange begins a message of length bytes.
 func NewChange(length, max int) *Change {
 	c := &Change{frames{max: max, long: &longMessage{left: xlogHeader + length, max: max}}}
 	c.frames.buf = append(c.frames.buf, make([]byte, xlogHeader)...)
@@ -148,7 +144,7 @@ func NewChange(length, max int) *Change {
 	return c
 }
 
-// Add takes the next piece and returns the message with the last one.
+// Add takes the next piece of the message. With the last piece it returns the message and true.
 func (c *Change) Add(piece []byte) (message []byte, ok bool, err error) {
 	f := &c.frames
 	f.buf = append(f.buf[:copy(f.buf, f.buf[f.r:])], piece...)

@@ -4,5 +4,5 @@ package replication
 
 import "net"
 
-// lowWater does nothing where sockets have no low-water mark.
+// lowWater does nothing: sockets have no low-water mark on this platform.
 func lowWater(net.Conn, int) {}

@@ -7,9 +7,8 @@ import (
 	"syscall"
 )
 
-// lowWater sets how many bytes have to lie in the socket before the kernel says
-// that it can be read (SO_RCVLOWAT, socket(7)). Best effort: what lies there can
-// be read whatever it says, so the mark only spares wake-ups.
+// lowWater sets how many bytes must be in the socket before the kernel reports it as readable (SO_RCVLOWAT,
+// socket(7)). Errors are ignored: the mark only saves wake-ups, and a read returns whatever has arrived.
 func lowWater(conn net.Conn, bytes int) {
 	s, ok := conn.(syscall.Conn)
 	if !ok {

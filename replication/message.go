@@ -9,44 +9,44 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Kind is what a Message is.
+// Kind is the kind of a Message.
 type Kind uint8
 
-// The kinds of messages.
+// The kinds of Message.
 const (
 	// Idle: the deadline passed, or Wake was called.
 	Idle Kind = iota
-	// Data: one frame of the output plugin.
+	// Data: the message holds one frame of the output plugin.
 	Data
-	// Keepalive: the server has sent everything below WALEnd.
+	// Keepalive: the server has sent everything before WALEnd.
 	Keepalive
-	// Notice: a warning of the server inside the stream.
+	// Notice: the server sent a warning within the stream.
 	Notice
 )
 
-// Message is one thing received while streaming.
+// Message is what one Receive returns.
 type Message struct {
 	Kind Kind
 	// Data is the plugin's frame, valid until the next Receive.
 	Data []byte
-	// WALStart is the position of Data in the WAL; 0 for frames that belong to
-	// the next one (relation descriptions).
+	// WALStart is the position of Data in the WAL. It is 0 for a relation description, which belongs to the
+	// frame after it.
 	WALStart outbox.LSN
-	// WALEnd of a Keepalive is how far the server has decoded and sent; of Data
-	// it is WALStart.
+	// WALEnd of a Keepalive is the position up to which the server has decoded and sent. For Data it equals
+	// WALStart.
 	WALEnd outbox.LSN
-	// Sent is the server's time, in microseconds since 1970, when it sent Data or a Keepalive.
+	// Sent is the server's clock when it sent Data or a Keepalive, in microseconds since 1970.
 	Sent int64
-	// ReplyRequested: answer with SendStatus at once.
+	// ReplyRequested asks for a SendStatus at once.
 	ReplyRequested bool
-	// Warning is the text of a Notice, Code its SQLSTATE, Hint what the server proposes.
+	// Warning, Code and Hint belong to a Notice: its text, its SQLSTATE and the server's proposal.
 	Warning, Code, Hint string
 }
 
-// xlogHeader is the length of what comes before the plugin's frame, bytes.
+// xlogHeader is the length in bytes of the XLogData header before the plugin's frame.
 const xlogHeader = 1 + 8 + 8 + 8
 
-// readCopyData reads XLogData and primary keepalives.
+// readCopyData reads a CopyData body: an XLogData message or a primary keepalive.
 func (m *Message) readCopyData(body []byte) error {
 	if len(body) == 0 {
 		return fmt.Errorf("%w: an empty CopyData message", ErrProtocol)

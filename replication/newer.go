@@ -11,17 +11,18 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Newest is the newest major version of PostgreSQL whose catalogue is known. A later server is
-// asked as this one, once it has shown that it knows all that is asked for.
+// Newest is the newest major version of PostgreSQL whose catalogue this program knows. A newer server is
+// treated as this version, once it has shown that it has every name that our statements use.
 const Newest = 19
 
-// Named is the server's version for people.
+// Named is the server's version as people write it, for example "18.2".
 func (s *State) Named() string { return fmt.Sprintf("%d.%d", s.Version/10_000, s.Version%10_000) }
 
-// Newer says that the server's catalogue may differ from the known one.
+// Newer reports whether the server's major version is later than Newest, so that its catalogue may differ.
 func (s *State) Newer() bool { return s.Version/10_000 > Newest }
 
-// The statements on the catalogue, and what stays unknown without each; empty: a stream needs it.
+// asked are the statements that read the catalogue. without names what stays unknown where a statement does
+// not work; empty: the stream needs the statement.
 var (
 	asked = []struct {
 		sql     string
@@ -32,7 +33,7 @@ var (
 		{sql: sql.InspectPublication, args: []any{""}},
 		{sql: sql.WithPublished(Newest, sql.InspectTables), args: []any{[][2]string{}, ""}},
 		{sql: sql.Watch, args: []any{"", "", [][2]string{}}},
-		{sql: sql.Standbys, args: []any{int64(0), ""}}, // asked together with Watch
+		{sql: sql.Standbys, args: []any{int64(0), ""}}, // sent together with Watch
 		{sql: sql.LockHolder, args: []any{int64(0)}},
 		{sql: sql.LockHeld, args: []any{int64(0)}},
 		{sql: sql.Platform},
@@ -44,10 +45,10 @@ var (
 		{sql: sql.TableLockers, args: []any{[][2]string{}}, without: "who has a table locked"},
 		{sql: sql.SlotsList, without: "what outbox-cdc slots lists"},
 	}
-	// sinceThen are columns that older servers lack: statements do without them, and so would take
-	// a newer server for an old one.
+	// sinceThen are columns that older servers lack. Our statements work without them, so a newer server that
+	// lacks one would be taken for an old server.
 	sinceThen = []struct{ relation, name, without string }{
-		{relation: "pg_publication_rel", name: "prexcept"}, // a table that is excluded would be taken for a published one
+		{relation: "pg_publication_rel", name: "prexcept"}, // without it, an excluded table would be taken for a published one
 		{relation: "pg_publication", name: "pubgencols"},
 		{relation: "pg_replication_slots", name: "synced"},
 		{relation: "pg_replication_slots", name: "failover", without: "whether the slot is kept on standbys"},
@@ -55,8 +56,8 @@ var (
 	}
 )
 
-// newer asks a server newer than the known ones whether it has all that our statements name: EXPLAIN
-// looks the names up, and runs nothing.
+// newer asks a server beyond Newest whether it has every name that our statements use. EXPLAIN resolves the
+// names without running the statement.
 func (in *inspection) newer() {
 	for _, c := range sinceThen {
 		found := in.rows(1, `SELECT a.attname::text FROM pg_catalog.pg_attribute a
@@ -82,7 +83,7 @@ func (in *inspection) newer() {
 	}
 }
 
-// lacks notes what the server does not know, once.
+// lacks records a name that the server does not have, once.
 func (in *inspection) lacks(name, without string) {
 	if in.err != nil {
 		return
@@ -94,11 +95,11 @@ func (in *inspection) lacks(name, without string) {
 	}
 }
 
-// identifier is a name as statements have it.
+// identifier matches a possibly qualified name in a statement.
 var identifier = regexp.MustCompile(`^[\w.]+`)
 
-// unknownIn is the name in a statement that the server's error is about: a column with its relation, if
-// the statement says which.
+// unknownIn returns the name in the statement that the server's error is about. If the statement qualifies a
+// column, the result has the relation's name too.
 func unknownIn(statement string, err error) string {
 	server := postgres.ServerError(err)
 	text, at := []rune(statement), int(server.Position)-1
@@ -117,8 +118,8 @@ func unknownIn(statement string, err error) string {
 	return found
 }
 
-// unknownCatalogue says what a newer server lacks of the known catalogue, and what to do; no reason: it has all that a
-// stream needs.
+// unknownCatalogue returns what a newer server lacks of the catalogue that a stream needs, and what to do. An
+// empty reason: nothing is lacking.
 func (s *State) unknownCatalogue() (reason string, hints []string) {
 	if len(s.Lacking) == 0 {
 		return "", nil
@@ -127,7 +128,7 @@ func (s *State) unknownCatalogue() (reason string, hints []string) {
 		[]string{"install a newer outbox-cdc, which knows that version; until then tables that keep a state are swept"}
 }
 
-// UntoldText says what a newer server does not tell.
+// UntoldText returns a sentence about what a newer server does not reveal.
 func (s *State) UntoldText() string {
 	return fmt.Sprintf("PostgreSQL %s is newer than %d, the newest that this outbox-cdc knows, and does not tell %s", s.Named(), Newest, strings.Join(s.Untold, ", nor "))
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Open makes a replication connection like a leader's and asks for no
-// leadership: it is for those who only look, or make things. The caller closes
-// it.
+// Open makes a replication connection like a leader's, but does not ask for leadership. Commands that only
+// inspect, or that make objects, use it. The caller closes it.
 func Open(ctx context.Context, cfg Config) (*pgconn.PgConn, error) {
 	c, err := connect(ctx, cfg.withDefaults())
 	if err != nil {
@@ -21,9 +20,9 @@ func Open(ctx context.Context, cfg Config) (*pgconn.PgConn, error) {
 	return c.pg, nil
 }
 
-// HoldsLocks says whether a connection keeps a session advisory lock from one
-// statement to the next, as a leader's must: behind a pooler that passes
-// transactions it does not. The lock is a trial one, and is given back.
+// HoldsLocks reports whether the connection keeps a session advisory lock from one statement to the next, as
+// a leader must. It does not behind a pooler in transaction mode. HoldsLocks takes a lock under a key of its
+// own and releases it.
 func HoldsLocks(ctx context.Context, pg *pgconn.PgConn, slot string) (bool, error) {
 	trial := LockKey("trial of " + slot)
 	for _, text := range []string{"SELECT pg_advisory_lock_shared($1)", "SELECT 1"} {
@@ -47,13 +46,14 @@ func bindAndRun(ctx context.Context, pg *pgconn.PgConn, statement string, args .
 	return run(ctx, pg, text)
 }
 
-// LeaderOf tells who holds the leadership over a slot; PID is empty: nobody.
+// LeaderOf reads which session holds the leadership of a slot. The Holder's PID is empty where no session
+// does.
 func LeaderOf(ctx context.Context, pg *pgconn.PgConn, slot string) (Holder, error) {
 	rows, err := bindAndRun(ctx, pg, sql.LockHolder, LockKey(slot))
 	return parseHolder(rows), err
 }
 
-// RetainedBy is ReadRetained over any connection.
+// RetainedBy is ReadRetained over a plain connection.
 func RetainedBy(ctx context.Context, pg *pgconn.PgConn, slot string) (Retained, error) {
 	rows, err := bindAndRun(ctx, pg, sql.Watch, slot, "", [][2]string{})
 	if err == nil && len(rows) != 1 {
@@ -65,8 +65,8 @@ func RetainedBy(ctx context.Context, pg *pgconn.PgConn, slot string) (Retained, 
 	return parseRetained(rows[0])
 }
 
-// BlockersOf lists the open transactions of the whole cluster that have written,
-// and the prepared ones, the oldest first.
+// BlockersOf returns the open transactions of the whole cluster that have written, and the prepared ones,
+// oldest first.
 func BlockersOf(ctx context.Context, pg *pgconn.PgConn) ([]Blocker, error) {
 	rows, err := run(ctx, pg, sql.SlotBlockers)
 	if err != nil {
@@ -75,8 +75,8 @@ func BlockersOf(ctx context.Context, pg *pgconn.PgConn) ([]Blocker, error) {
 	return parseBlockers(rows), nil
 }
 
-// LockersOf lists, for each table, the transactions that keep others from reading
-// it, or the one whose wait for its lock does.
+// LockersOf returns, for each table, the transactions whose lock keeps others from reading it. If no lock is
+// held yet, it returns the transaction whose waiting request blocks the others.
 func LockersOf(ctx context.Context, pg *pgconn.PgConn, tables ...[2]string) ([][]Blocker, error) {
 	rows, err := bindAndRun(ctx, pg, sql.TableLockers, tables)
 	if err != nil {

@@ -17,40 +17,40 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Step is one thing that init or destroy does. Its SQL is one or more
-// statements that run in one transaction of their own.
+// Step is one thing that init or destroy does. Its SQL is one or more statements, which run in one
+// transaction.
 type Step struct {
 	Title string
 	SQL   string
-	// Done is a query for one boolean: true when there is nothing to do. Empty:
-	// the SQL may be repeated.
+	// Done is a query for one boolean: true means that there is nothing left to do. If Done is empty, the SQL
+	// can safely run again.
 	Done string
-	// Slot marks the making of the slot, which may have to wait.
+	// Slot marks the step that makes the slot. It may have to wait.
 	Slot bool
-	// inside: it reads or writes tables of schema outbox_cdc, which has to be there.
+	// inside marks a step that reads or writes tables of schema outbox_cdc, so the schema must exist.
 	inside bool
 }
 
-// Setup is what init is asked to make.
+// Setup describes what init makes.
 type Setup struct {
 	Config
 	Stream string // the stream's name
-	// StreamRole streams (REPLICATION), WriteRole reads and updates tables.
-	// They may be the same, or empty: then nothing is created or granted.
+	// StreamRole is the role that streams (attribute REPLICATION). WriteRole reads and updates the tables.
+	// Both may be the same role. An empty role is neither created nor granted anything.
 	StreamRole, WriteRole string
-	// NoSlot leaves the slot out (sweeping only).
+	// NoSlot leaves out the slot, for sweeping only.
 	NoSlot bool
 	// Tally adds the tables of exactly-once delivery.
 	Tally bool
 }
 
-// AdminVariable is the environment variable with the connection string of a role that may make what init makes.
+// AdminVariable is the environment variable that holds the connection string of the role for init. That role
+// must be allowed to make everything in the plan.
 const AdminVariable = "OUTBOX_CDC_ADMIN_DSN"
 
-// InitPlan lists what is to be made, in order: roles, schema, grants,
-// publication, slot. State says what is there already; its zero value gives
-// the whole script. What exists and is not ours is never altered: that is an
-// Error with the statement that would do it. It is pure.
+// InitPlan returns the steps that remain to be made, in order: roles, schema, grants, publication, slot. s is
+// the present state; the zero State gives the complete script. InitPlan never alters an existing object that
+// is not ours: it returns an Error with the statement that would. InitPlan is a pure function.
 func InitPlan(s *State, setup Setup) ([]Step, error) {
 	if err := checkSlotName(setup.Slot); err != nil && !setup.NoSlot {
 		return nil, err
@@ -98,7 +98,7 @@ func roleSteps(setup Setup, on *platform.Platform) []Step {
 		}
 		quoted, err := sql.Quote(role.name)
 		if err != nil {
-			continue // no such role can exist; the grant will say so
+			continue // such a role cannot exist; the GRANT fails with a clear error
 		}
 		plan = append(plan, Step{
 			Title: fmt.Sprintf(`role %s, to %s (give it a password with \password %s in psql, and a line in pg_hba.conf: hostssl DATABASE %s ADDRESS scram-sha-256)`,
@@ -110,9 +110,9 @@ func roleSteps(setup Setup, on *platform.Platform) []Step {
 	return plan
 }
 
-// grantSteps grants the least that works. The streaming role needs no
-// privilege on tables: the attribute REPLICATION lets it read every published
-// row and drop any idle slot, which is why it is better a role of its own.
+// grantSteps grants the least privileges that work. The streaming role needs no privilege on tables. Its
+// attribute REPLICATION already lets it read every published row and drop any idle slot, so a separate role
+// is better.
 func grantSteps(s *State, setup Setup) []Step {
 	var plan []Step
 	grant := func(role, text string, args ...any) {
@@ -135,7 +135,7 @@ func grantSteps(s *State, setup Setup) []Step {
 	for _, t := range setup.Tables {
 		name := quoteTable(t)
 		grant(setup.WriteRole, "USAGE ON SCHEMA %s", sql.Identifier(t.Schema))
-		grant(setup.WriteRole, "SELECT ON %s", name) // the table order by cmin needs it as a whole
+		grant(setup.WriteRole, "SELECT ON %s", name) // sweeping in cmin order needs SELECT on the whole table
 		if columns := written(&t.Mapping); len(columns) > 0 {
 			grant(setup.WriteRole, "UPDATE (%s) ON %s", strings.Join(columns, ", "), name)
 		}
@@ -150,10 +150,10 @@ func grantSteps(s *State, setup Setup) []Step {
 	return plan
 }
 
-// sideTable is a table of the application besides its outbox.
+// sideTable is a table of the application that is not its outbox.
 type sideTable struct{ schema, name, privileges string }
 
-// sideTables are those with headers, of archives and with locks, each once.
+// sideTables returns the tables for headers, archives and locks, each once.
 func sideTables(tables []*outbox.Table) []sideTable {
 	var found []sideTable
 	add := func(b sideTable) {
@@ -172,7 +172,7 @@ func sideTables(tables []*outbox.Table) []sideTable {
 	return found
 }
 
-// written lists the columns that marks write, quoted.
+// written returns the columns that marks write, quoted.
 func written(m *outbox.Mapping) []string {
 	var columns []string
 	for _, name := range m.Columns(outbox.UseMark) {
@@ -183,9 +183,9 @@ func written(m *outbox.Mapping) []string {
 	return columns
 }
 
-// publicationSteps makes the publication, or adds tables to one of ours.
-// Insert only: otherwise our own updates come back, and an UPDATE of a table
-// without replica identity fails in the application.
+// publicationSteps makes the publication, or adds tables to one of ours. The publication has INSERT only.
+// With UPDATE, our own marks would come back through the stream, and the application's UPDATE of a table
+// without a replica identity would fail.
 func publicationSteps(s *State, cfg *Config) ([]Step, error) {
 	quoted, err := sql.Quote(cfg.Publication)
 	if err != nil || cfg.Publication == "" {
@@ -213,8 +213,7 @@ func publicationSteps(s *State, cfg *Config) ([]Step, error) {
 	}}, nil
 }
 
-// Listed is a table as a publication's list of tables has it: with the condition of the
-// rows that it passes.
+// Listed returns the table as a publication's list of tables names it, with its row filter if it has one.
 func (t *TableState) Listed() string {
 	if filter := t.Filter(); filter != "" {
 		return quoteTable(t.Table) + " WHERE (" + filter + ")"
@@ -222,7 +221,7 @@ func (t *TableState) Listed() string {
 	return quoteTable(t.Table)
 }
 
-// of is what is known of a table: nothing of one that was not looked at.
+// of returns the TableState of a table. A table that was not inspected gets an empty one.
 func (s *State) of(t *outbox.Table) *TableState {
 	for i := range s.Tables {
 		if s.Tables[i].Table == t {
@@ -232,7 +231,7 @@ func (s *State) of(t *outbox.Table) *TableState {
 	return &TableState{Table: t}
 }
 
-// publishable says whether a publication can have the table's rows, or its share of them.
+// publishable returns an Error if no publication can have the table's rows, or the rows of its share.
 func publishable(s *State, t *outbox.Table) error {
 	if reason, hint := s.of(t).inherited(); reason != "" {
 		return &postgres.Error{Permanent: true, What: "publish table " + t.String(), Err: errors.New(reason), Hint: hint}
@@ -269,7 +268,8 @@ func addTableSteps(s *State, cfg *Config, quotedPublication string) ([]Step, err
 		}
 		plan = append(plan, Step{
 			Title: fmt.Sprintf("table %s in publication %s", t, cfg.Publication), SQL: alter,
-			// Not pg_publication_tables: from version 16 on it waits for every table that is locked.
+			// This does not read pg_publication_tables, which from version 16 on waits for every locked
+			// table.
 			Done: fmt.Sprintf("SELECT EXISTS (SELECT FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid "+
 				"JOIN pg_catalog.pg_class c ON c.oid = r.prrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "+
 				"WHERE p.pubname = %s AND n.nspname = %s AND c.relname = %s)", quotedPublication, schema, table),
@@ -278,9 +278,9 @@ func addTableSteps(s *State, cfg *Config, quotedPublication string) ([]Step, err
 	return plan, nil
 }
 
-// filterSteps give tables of a publication of ours the row filters that their mappings ask
-// for. A running stream notices and sweeps the table once, for rows that the old filter held
-// back. Tables without state keep their filter: nothing could find such rows.
+// filterSteps gives tables in our own publication the row filters that their mappings ask for. A running
+// stream notices the change and sweeps the table once, because the old filter may have held rows back. A
+// table without state keeps its filter: such rows could not be found there.
 func filterSteps(s *State, cfg *Config) []Step {
 	var plan []Step
 	for i := range s.Tables {
@@ -294,15 +294,16 @@ func filterSteps(s *State, cfg *Config) []Step {
 	return plan
 }
 
-// lacksStored: a mapping has a generated column that a publication can publish, and this one does not.
+// lacksStored reports whether a mapping reads a generated column that a publication could publish, but this
+// one does not.
 func (s *State) lacksStored() bool {
 	return s.Version >= generatedSince && !s.Publication.Stored && slices.ContainsFunc(s.Tables, func(t TableState) bool {
 		return slices.ContainsFunc(t.unseen(), func(column string) bool { return t.Generated[column] })
 	})
 }
 
-// storedSteps have a publication of ours publish STORED generated columns. A running stream sees it,
-// and sweeps its tables once; a stream without state would stop.
+// storedSteps makes our own publication publish STORED generated columns. A running stream notices the change
+// and sweeps its tables once. A stream with a table without state would stop, so it gets no such step.
 func storedSteps(s *State, cfg *Config) []Step {
 	stateless := slices.ContainsFunc(cfg.Tables, func(t *outbox.Table) bool { return !t.Stateful() })
 	if !s.Publication.Exists || !s.Publication.Ours || stateless || !s.lacksStored() {
@@ -311,10 +312,10 @@ func storedSteps(s *State, cfg *Config) []Step {
 	return []Step{{Title: "generated columns in publication " + cfg.Publication, SQL: publishStored(cfg)}}
 }
 
-// slotSteps makes the slot, after noting that nothing went through it yet.
+// slotSteps records that nothing has gone through the slot yet, then makes the slot.
 func slotSteps(s *State, setup Setup) ([]Step, error) {
 	if s.Slot.Exists && foreignSlot(s) == "" {
-		return nil, nil // in whatever state: run fixes it, after parking the stream
+		return nil, nil // whatever its state: run repairs it, after parking the stream
 	}
 	if s.Slot.Exists {
 		v := Verdict{}
@@ -332,9 +333,9 @@ func slotSteps(s *State, setup Setup) ([]Step, error) {
 	}, nil
 }
 
-// DestroyPlan lists what undoes InitPlan: the slot, the publication if it is
-// ours, the stream's rows in schema outbox_cdc, and the schema itself when no
-// other stream is left in it. Roles and grants stay.
+// DestroyPlan returns the steps that undo InitPlan. They remove the slot, the publication if it is ours, the
+// stream's rows in schema outbox_cdc, and the schema itself once no other stream uses it. Roles and grants
+// stay.
 func DestroyPlan(s *State, setup Setup) ([]Step, error) {
 	var plan []Step
 	if s.Slot.Exists && foreignSlot(s) == "" {
@@ -367,7 +368,7 @@ func DestroyPlan(s *State, setup Setup) ([]Step, error) {
 		}), nil
 }
 
-// Script prints steps as a script for people to read and run.
+// Script returns the steps as an SQL script that people can read and run.
 func Script(plan []Step) string {
 	var out strings.Builder
 	for i, step := range plan {
@@ -379,7 +380,7 @@ func Script(plan []Step) string {
 	return strings.TrimPrefix(out.String(), "\n")
 }
 
-// Pending leaves out the steps that are done already; it changes nothing.
+// Pending returns the steps that are not done yet. It changes nothing.
 func Pending(ctx context.Context, pg *pgconn.PgConn, plan []Step) ([]Step, error) {
 	var left []Step
 	for _, step := range plan {
@@ -394,17 +395,16 @@ func Pending(ctx context.Context, pg *pgconn.PgConn, plan []Step) ([]Step, error
 	return left, nil
 }
 
-// Progress is told while a plan is carried out. Its fields may be nil.
+// Progress has functions that are called while a plan is carried out. Each may be nil.
 type Progress struct {
-	Skipped func(Step)           // it was done already
-	Done    func(Step)           // it was carried out
-	Blocked func(Step, *Blocked) // it waits for transactions to end
+	Skipped func(Step)           // the step was done already
+	Done    func(Step)           // the step was carried out
+	Blocked func(Step, *Blocked) // the step waits for transactions to end
 }
 
-// Apply carries steps out in order and stops at the first error. It may be repeated. The
-// connection must not be in a transaction. The making of a slot waits as long as the
-// context allows. Before each step it checks that schema outbox_cdc can be trusted:
-// somebody may have made it since the last one.
+// Apply carries the steps out in order and stops at the first error. It can safely be repeated. The
+// connection must not be in a transaction. Making a slot waits as long as the context allows. Before each
+// step Apply checks that schema outbox_cdc can be trusted: another role may have made it since the last step.
 func Apply(ctx context.Context, pg *pgconn.PgConn, setup Setup, plan []Step, progress Progress) error {
 	there := false
 	for _, step := range plan {
@@ -465,8 +465,8 @@ func applyStep(ctx context.Context, pg *pgconn.PgConn, setup Setup, step Step, p
 	}
 }
 
-// How long the making of a slot waits at first, and at most, before it reports
-// what it waits for and starts over.
+// How long the first and the longest attempt to make a slot wait. After an attempt, the program reports the
+// transactions that it waited for, and tries again.
 const (
 	firstTimeout = 5 * time.Second
 	lastTimeout  = 5 * time.Minute
@@ -485,8 +485,8 @@ func stepError(step Step, err error) *postgres.Error {
 	return e
 }
 
-// MakePublication makes the publication where it is missing, and adds tables
-// to it where it is ours. It needs the owner of the tables.
+// MakePublication makes the publication where it is missing, and adds tables to it where it is ours. The role
+// must own the tables.
 func MakePublication(ctx context.Context, pg *pgconn.PgConn, cfg Config) error {
 	s, err := Inspect(ctx, pg, cfg)
 	if err != nil {

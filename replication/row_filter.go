@@ -19,17 +19,17 @@ type FilterFit uint8
 
 // The fits.
 const (
-	// FilterFits: it passes what it should: every row, or those that a row filter can
+	// FilterFits: the filter passes the rows that it should: every row, or those that a row filter can
 	// select.
 	FilterFits FilterFit = iota
-	// FilterMissing: it passes other rows too, which only costs time.
+	// FilterMissing: the filter passes other rows too. The decoder drops them, which only costs time.
 	FilterMissing
-	// FilterDiffers: it may hold back rows of the stream.
+	// FilterDiffers: the filter may hold back rows of this stream.
 	FilterDiffers
 )
 
-// FilterFit compares the publication's filter with the wanted one. What the decoder drops
-// anyway may come through.
+// FilterFit compares the publication's filter with the wanted one. A filter may pass rows that the decoder
+// drops anyway.
 func (t *TableState) FilterFit() FilterFit {
 	share := t.Table.Filter("")
 	switch {
@@ -43,17 +43,17 @@ func (t *TableState) FilterFit() FilterFit {
 	return FilterFits
 }
 
-// Refilters says that the publication's filter of the table is to be replaced, and can be
-// without harm.
+// Refilters reports whether the publication's filter of the table has to be replaced, and can be without
+// losing rows.
 func (t *TableState) Refilters(s *State) bool {
 	p := &s.Publication
-	member := strings.Contains(p.Mark+" ", fmt.Sprintf("=%d ", t.OID)) // not by its schema
+	member := strings.Contains(p.Mark+" ", fmt.Sprintf("=%d ", t.OID)) // listed by itself, not through its schema
 	return p.Ours && t.Published && member && t.Table.Stateful() && t.FilterFit() != FilterFits
 }
 
-// Filter is the condition under which the publication is to pass the table's rows, as the
-// server prints it: that of its share, and those of its mapping that a row filter can have.
-// The decoder checks the others. Empty: every row passes.
+// Filter is the row filter that the publication should have for the table, as the server prints it. It joins
+// the condition of the share with those conditions of the mapping that a row filter can express; the decoder
+// checks the others. Empty: every row passes.
 // https://www.postgresql.org/docs/current/logical-replication-row-filter.html#LOGICAL-REPLICATION-ROW-FILTER-EXPRESSIONS
 func (t *TableState) Filter() string {
 	var terms []string
@@ -74,7 +74,7 @@ func (t *TableState) Filter() string {
 	return "(" + strings.Join(terms, " AND ") + ")"
 }
 
-// rowTerm is a condition of the mapping; empty: no row filter can have it.
+// rowTerm returns a condition of the mapping as SQL; "" if a row filter cannot express it.
 func (t *TableState) rowTerm(c *outbox.RowCondition) string {
 	ways, ok := t.equalities(c.Column, c.Values)
 	if c.Null {
@@ -89,7 +89,8 @@ func (t *TableState) rowTerm(c *outbox.RowCondition) string {
 	return anyOf(ways)
 }
 
-// knownTerm is the condition that the topic's map has the value.
+// knownTerm returns the condition that the map of topics has the column's value; "" if a row filter cannot
+// express it.
 func (t *TableState) knownTerm(e *outbox.Expr) string {
 	ways, ok := t.equalities(e.Column, slices.Sorted(maps.Keys(e.Map.Exact)))
 	column := sql.Identifier(e.Column)
@@ -114,7 +115,8 @@ func anyOf(ways []string) string {
 	return "(" + strings.Join(ways, " OR ") + ")"
 }
 
-// equalities compare a column with the values that it can have.
+// equalities returns comparisons of a column with those of the values that its type can hold. ok is false
+// where a row filter cannot express them.
 func (t *TableState) equalities(column string, values []string) (ways []string, ok bool) {
 	write, ok := literals[t.Types[column]]
 	if !ok {
@@ -125,7 +127,7 @@ func (t *TableState) equalities(column string, values []string) (ways []string, 
 		left = "(" + left + ")::text"
 	}
 	for _, v := range values {
-		if !ascii(v) { // the database may not have it
+		if !ascii(v) { // the database's encoding may lack the character
 			return nil, false
 		}
 		if literal := write(v); literal != "" {
@@ -139,8 +141,8 @@ func ascii(text string) bool {
 	return !strings.ContainsFunc(text, func(c rune) bool { return c == 0 || c > '~' })
 }
 
-// literals write a value as the server prints it, by the column's type; empty: no such column
-// has it. Columns of other types, users' among them, stand in no row filter.
+// literals writes a value of each column type as the server prints it, or "" where the type cannot hold the
+// value. Other types, user-defined ones included, cannot stand in our row filters.
 var literals = map[uint32]func(string) string{
 	pgtype.TextOID:    func(v string) string { return sql.Literal(v) + "::text" },
 	pgtype.VarcharOID: func(v string) string { return sql.Literal(v) + "::text" },
@@ -186,11 +188,11 @@ func boolLiteral(v string) string {
 	return ""
 }
 
-// filterTokens are literals, names and blanks of a condition.
+// filterTokens matches the literals, names and blanks of a condition.
 var filterTokens = regexp.MustCompile(`E?'(?:[^']|'')*'|"(?:[^"]|"")*"|[A-Za-z_][A-Za-z0-9_$]*|\s+`)
 
-// normalFilter writes a condition in the one way in which ours and the server's are the
-// same: every name quoted, no blanks, and a backslash in a literal as itself.
+// normalFilter writes a condition in a normal form, so that ours and the server's can be compared: every name
+// is quoted, blanks are removed, and a backslash in a literal stands for itself.
 func normalFilter(condition string) string {
 	return filterTokens.ReplaceAllStringFunc(condition, func(token string) string {
 		switch {

@@ -13,12 +13,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
-// Blocked says that the making of a slot waited in vain for transactions to
-// end. Nothing is left of the attempt; try again.
+// Blocked reports that an attempt to make a slot timed out while it waited for transactions to end. The
+// attempt left nothing behind; try again.
 type Blocked struct {
 	Slot   string
 	Waited time.Duration
-	By     []Blocker // the oldest first; those that ended meanwhile are missing
+	By     []Blocker // the oldest first; without those that ended meanwhile
 }
 
 func (b *Blocked) Error() string {
@@ -32,8 +32,8 @@ func (b *Blocked) Error() string {
 	return text
 }
 
-// MakeSlot carries out a Verdict's action on the slot and returns the position
-// it starts at. See the function MakeSlot.
+// MakeSlot carries out a Verdict's action on the slot and returns the position where the slot starts. The
+// function MakeSlot says more.
 func (c *Conn) MakeSlot(ctx context.Context, action Action, timeout time.Duration) (outbox.LSN, error) {
 	if c.commands() == nil {
 		return 0, &postgres.Error{What: "make slot " + c.cfg.Slot, Err: ErrClosed}
@@ -46,20 +46,18 @@ func (c *Conn) MakeSlot(ctx context.Context, action Action, timeout time.Duratio
 	return at, err
 }
 
-// MakeSlot makes the logical slot of a configuration (two_phase off; failover
-// on where asked for and known), after dropping it for Remake. An active slot
-// is never dropped: that is an Error of ErrSlotActive.
+// MakeSlot makes the logical slot of a configuration. two_phase is off. failover is on where it is configured
+// and the version has it. For Remake, MakeSlot first drops the old slot. It never drops an active slot: that
+// is an ErrSlotActive.
 //
-// A new slot waits for every transaction of the cluster that has written and
-// is still open, prepared ones and other databases' included. After timeout
-// the attempt is given up with a *Blocked: repeat it. Timeout should exceed
-// the longest usual transaction threefold, since a new slot may wait three
-// times. Ending the context closes the connection; no slot is left then either.
+// A new slot waits for every open transaction of the cluster that has written, including prepared ones and
+// those of other databases. After the timeout the attempt ends with a *Blocked; try again. The timeout should
+// be three times the longest usual transaction, since a new slot may wait three times. Ending the context
+// closes the connection and leaves no slot either.
 //
-// This is SQL and not pglogrepl.CreateReplicationSlot: statement_timeout does not
-// bound the command CREATE_REPLICATION_SLOT, so that only the end of the
-// connection, and of leadership, would end its wait; and init and slots drop make
-// and drop slots over ordinary connections.
+// MakeSlot uses an SQL function and not pglogrepl.CreateReplicationSlot, for two reasons. statement_timeout
+// does not bound the command CREATE_REPLICATION_SLOT: only ending the connection, and the leadership with it,
+// would end its wait. And the commands init and slots drop work over ordinary connections.
 func MakeSlot(ctx context.Context, pg *pgconn.PgConn, cfg Config, action Action, timeout time.Duration) (outbox.LSN, error) {
 	if action == Keep {
 		return 0, nil
@@ -79,7 +77,7 @@ func MakeSlot(ctx context.Context, pg *pgconn.PgConn, cfg Config, action Action,
 	statement := fmt.Sprintf("SET LOCAL statement_timeout = %d; %s", max(1, timeout.Milliseconds()), createSlot(cfg, version))
 	rows, err := run(ctx, pg, statement)
 	if postgres.HasCode(err, pgerrcode.QueryCanceled) {
-		by, _ := BlockersOf(ctx, pg) // without them it can be told as well
+		by, _ := BlockersOf(ctx, pg) // without the blockers the timeout can still be reported
 		return 0, &Blocked{Slot: cfg.Slot, Waited: timeout, By: by}
 	}
 	if err == nil && len(rows) != 1 {
@@ -91,8 +89,8 @@ func MakeSlot(ctx context.Context, pg *pgconn.PgConn, cfg Config, action Action,
 	return outbox.ParseLSN(rows[0][0])
 }
 
-// createSlot is the statement that makes the slot. Version 0: unknown, so that
-// it is as the configuration asks for it.
+// createSlot returns the statement that makes the slot. Version 0 means unknown: the statement then follows
+// the configuration alone.
 func createSlot(cfg Config, version int) string {
 	failover := ""
 	if cfg.Failover && (version == 0 || version >= 170000) {
@@ -130,7 +128,7 @@ func makeSlotError(ctx context.Context, pg *pgconn.PgConn, slot string, err erro
 	case pgerrcode.ObjectNotInPrerequisiteState:
 		in.server()
 		in.platform()
-		_, hints := in.state.Undecodable() // none: the server says what else it needs
+		_, hints := in.state.Undecodable() // no hints: the server's error says what else it needs
 		e.Permanent, e.Hint = true, oneHint(hints)
 	default:
 		if shuttingDown(err) {
@@ -142,8 +140,7 @@ func makeSlotError(ctx context.Context, pg *pgconn.PgConn, slot string, err erro
 
 var errSlotExists = errors.New("the slot exists")
 
-// DropSlot drops the slot if it exists. An active one stays: an Error of
-// ErrSlotActive.
+// DropSlot drops the slot if it exists. An active slot stays, and the error is ErrSlotActive.
 func DropSlot(ctx context.Context, pg *pgconn.PgConn, slot string) error {
 	_, err := bindAndRun(ctx, pg,
 		`SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, slot)

@@ -20,16 +20,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// takeoverWait is how long Start waits for the leader before to leave the
-// slot: a server process gives up its locks a moment before its slot.
+// takeoverWait is how long Start waits for the previous leader's walsender to release the slot. A server
+// process releases its locks a moment before its slot.
 const takeoverWait = 2 * time.Second
 
-// Start makes the connection stream from the slot, from where the slot stands.
-// No position is ever carried over: after a failover positions are used again,
-// and one from the future is accepted and silently skips rows.
+// Start makes the connection stream from the slot, beginning where the slot stands. It never passes a
+// position of its own. After a failover, positions are used a second time; the server accepts a position
+// beyond its WAL and silently skips rows.
 //
-// After ErrSlotActive, ErrSlotGone, ErrSlotUnusable and other refusals the
-// connection takes commands again and still leads; after ErrClosed it does not.
+// After ErrSlotActive, ErrSlotGone, ErrSlotUnusable and other refusals, the connection takes commands again
+// and still leads. After ErrClosed it does not.
 func (c *Conn) Start(ctx context.Context) error {
 	for end := time.Now().Add(takeoverWait); ; {
 		err := c.startOnce(ctx)
@@ -55,9 +55,9 @@ func (c *Conn) startOnce(ctx context.Context) error {
 	if cfg.Publication, err = c.asStored(ctx); err != nil {
 		return err
 	}
-	// From here on the socket is read by frames: pgconn reads in small steps and watches
-	// a context per message. It goes on writing. It has nothing in its buffer now, as it
-	// might have after pglogrepl.StartReplication: the first messages of the stream.
+	// From here on, frames reads the socket: pgconn reads in small steps and watches a context per message.
+	// pgconn still writes. Its read buffer is empty at this point. After pglogrepl.StartReplication it might
+	// hold the first messages of the stream.
 	if err := c.pg.SyncConn(ctx); err != nil {
 		return c.lost(what, err)
 	}
@@ -80,9 +80,9 @@ func (c *Conn) startOnce(ctx context.Context) error {
 	return nil
 }
 
-// asStored has the server send text as the database stores it: the server would end the
-// stream, for ever, at the first character that it cannot convert to UTF-8. It returns
-// the publication's name in that encoding.
+// asStored makes the server send text in the database's encoding. Otherwise the first character without a
+// UTF-8 equivalent would end the stream, again on each attempt. asStored returns the publication's name in
+// that encoding.
 func (c *Conn) asStored(ctx context.Context) (publication string, err error) {
 	if c.set == nil {
 		return c.cfg.Publication, nil
@@ -103,8 +103,8 @@ func (c *Conn) asStored(ctx context.Context) (publication string, err error) {
 	return string(stored), err
 }
 
-// startCommand is START_REPLICATION. Protocol version 1: whole transactions at
-// their commit, prepared ones at COMMIT PREPARED.
+// startCommand returns the START_REPLICATION command. Protocol version 1 sends whole transactions at their
+// commit, and prepared ones at COMMIT PREPARED.
 func startCommand(cfg Config) string {
 	options := "proto_version '1', publication_names '" + strings.ReplaceAll(sql.Identifier(cfg.Publication), "'", "''") + "'"
 	if cfg.Binary {
@@ -134,8 +134,7 @@ func (c *Conn) awaitCopyBoth(what string, deadline time.Time) error {
 	}
 }
 
-// frame returns the next message, and os.ErrDeadlineExceeded when none is
-// complete at the deadline.
+// frame returns the next message. If none is complete by the deadline, the error is os.ErrDeadlineExceeded.
 func (c *Conn) frame(deadline time.Time) (byte, []byte, error) {
 	for {
 		kind, body, ok, err := c.frames.next()
@@ -155,7 +154,7 @@ func (c *Conn) fill(deadline time.Time) error {
 		}
 		c.deadline = deadline
 	}
-	// After the deadline is set, so that a Wake in between is not lost.
+	// This check comes after the deadline is set, so that a Wake in between is not lost.
 	if c.woken.Load() && c.woken.Swap(false) {
 		c.deadline = time.Time{}
 		return os.ErrDeadlineExceeded
@@ -163,28 +162,26 @@ func (c *Conn) fill(deadline time.Time) error {
 	before := time.Now()
 	if err := c.frames.fill(); err != nil {
 		c.waited += time.Since(before)
-		c.deadline = time.Time{} // a late Wake may have set another one
+		c.deadline = time.Time{} // a concurrent Wake may have set another deadline
 		return err
 	}
 	c.waited = 0
 	return nil
 }
 
-// Wake makes the Receive that is waiting, or else the next one that would
-// wait, return Idle at once. Any goroutine may call it while the connection
-// streams.
+// Wake makes Receive return Idle at once: the call that is waiting, or otherwise the next call that would
+// wait. Any goroutine may call Wake while the connection streams.
 func (c *Conn) Wake() {
 	c.woken.Store(true)
-	_ = c.socket.Conn.SetReadDeadline(time.Unix(1, 0)) // fails only on a closed socket, which wakes as well
+	_ = c.socket.Conn.SetReadDeadline(time.Unix(1, 0)) // fails only on a closed socket, whose reader returns anyway
 }
 
-// Receive returns the next message, or one of kind Idle when the deadline
-// passes first. A message that is only partly here stays for the next call.
+// Receive returns the next message, or one of kind Idle when the deadline passes first. An incomplete message
+// is kept for the next call.
 //
-// Every error closes the connection, and leadership with it: after an error in
-// decoding the server would take commands again, but its caches still show the
-// catalogue as of the point in the WAL (seen: a publication that was re-created
-// "does not exist" for that session).
+// Every error closes the connection and ends the leadership. After a decoding error the server would take
+// commands again, but that session's caches still show the catalogue as of that point in the WAL: a
+// publication that was re-created "does not exist" for it.
 func (c *Conn) Receive(deadline time.Time) (Message, error) {
 	if c.frames == nil {
 		return Message{}, &postgres.Error{What: c.streaming(), Err: ErrClosed}
@@ -210,21 +207,21 @@ func (c *Conn) Receive(deadline time.Time) (Message, error) {
 	}
 }
 
-// streaming is what errors say was being done.
+// streaming is the activity that error messages name.
 func (c *Conn) streaming() string { return "stream from slot " + c.cfg.Slot }
 
-// read reads one protocol message into an empty m, whose kind stays Idle where
-// there is nothing to tell.
+// read reads one protocol message into an empty m. The kind stays Idle where the message has nothing for the
+// caller.
 func (c *Conn) read(m *Message, kind byte, body []byte) (err error) {
 	switch kind {
 	case 'd':
 		err = m.readCopyData(body)
 	case 'N':
 		err = m.readNotice(body)
-	case 'S', 'A': // a parameter's value, a notification
+	case 'S', 'A': // a parameter's value or a notification
 	case 'E':
 		return c.failed(body)
-	case 'c', 'C', 'Z': // a walsender that has sent everything at a shutdown ends with CommandComplete
+	case 'c', 'C', 'Z': // at a shutdown, a walsender that has sent everything ends with CommandComplete
 		err = as(ErrShutdown, errors.New("PostgreSQL is shutting down or restarting"))
 	default:
 		err = fmt.Errorf("%w: a message of type %q inside the stream", ErrProtocol, kind)
@@ -235,12 +232,12 @@ func (c *Conn) read(m *Message, kind byte, body []byte) (err error) {
 	return nil
 }
 
-// WaitLonger has Receive take the server for gone only after this time of
-// silence, if it is longer than SenderTimeout. Call it before Start.
+// WaitLonger sets how long the server may be silent before Receive returns ErrSilent. It counts only where it
+// is longer than SenderTimeout. Call it before Start.
 func (c *Conn) WaitLonger(d time.Duration) { c.longest = d }
 
-// idle tells a passed deadline from a server that is gone: status messages ask
-// for an answer when nothing has come for a while.
+// idle handles a passed deadline. It returns an error if the server has been silent for too long. After a
+// quarter of SenderTimeout, status messages ask the server for an answer.
 func (c *Conn) idle() (Message, error) {
 	if c.waited > max(c.longest, c.cfg.SenderTimeout) {
 		return Message{}, c.lost(c.streaming(), as(ErrSilent, fmt.Errorf("nothing received in %v of waiting", c.waited.Round(time.Millisecond))))
@@ -248,34 +245,33 @@ func (c *Conn) idle() (Message, error) {
 	return Message{Kind: Idle}, nil
 }
 
-// Buffered says whether something more is here already. When it is false, what
-// was collected should be handed on before the next Receive waits.
+// Buffered reports whether more bytes have been received already. When it is false, pass on what was
+// collected: the next Receive may wait.
 func (c *Conn) Buffered() bool {
 	return c.frames != nil && (c.frames.complete() || c.socket.r < c.socket.w)
 }
 
-// CatchingUp says that the WAL is being read far from its end, or as fast as it
-// comes: what was read is best handed on in large pieces, more follows at once.
+// CatchingUp reports whether the WAL is read far from its end, or at a high rate. The caller should then pass
+// rows on in large batches, since more follow at once.
 func (c *Conn) CatchingUp() bool { return c.socket.pace.catchingUp() }
 
-// NoteInsert tells the WAL insert position as last known (Inspect does it by
-// itself). Any goroutine may call it.
+// NoteInsert records the last known WAL insert position. Inspect calls it too. Any goroutine may call it.
 func (c *Conn) NoteInsert(at outbox.LSN) { c.insert.Store(uint64(at)) }
 
-// Inserted is the WAL insert position as last known.
+// Inserted is the last known WAL insert position.
 func (c *Conn) Inserted() outbox.LSN { return outbox.LSN(c.insert.Load()) }
 
-// SendStatus confirms a position: the server may forget what is below it, and
-// sees that we are alive. A lower one than before is sent as the highest so
-// far. Call it every quarter of SenderTimeout at least, whatever is in
-// trouble, and at once after a Keepalive with ReplyRequested.
+// SendStatus confirms a position and shows that this process is alive. The server may discard the WAL before
+// that position. If confirm is lower than an earlier one, the highest so far is sent. Call SendStatus at
+// least every quarter of SenderTimeout, even while Kafka or the database fails, and at once after a Keepalive
+// with ReplyRequested.
 func (c *Conn) SendStatus(confirm outbox.LSN) error {
 	what := "confirm " + confirm.String() + " to slot " + c.cfg.Slot
 	if c.frames == nil {
 		return &postgres.Error{What: what, Err: ErrClosed}
 	}
 	c.confirmed = max(c.confirmed, confirm)
-	// All three positions are given, or pglogrepl puts the first in the place of a 0.
+	// All three positions are set: pglogrepl replaces a 0 with the first.
 	at := pglogrepl.LSN(c.confirmed)
 	update := pglogrepl.StandbyStatusUpdate{
 		WALWritePosition: at, WALFlushPosition: at, WALApplyPosition: at,
@@ -302,14 +298,12 @@ func (c *Conn) send(message pgproto3.FrontendMessage, deadline time.Time) error 
 	return c.pg.Frontend().Flush()
 }
 
-// Stop ends streaming in good order and keeps leadership: every status sent
-// before has arrived when it returns nil, and the connection takes commands
-// again. What is received meanwhile is thrown away, unconfirmed. When the
-// context ends first, the connection is closed.
+// Stop ends streaming in order and keeps the leadership. When it returns nil, the server has received every
+// status, and the connection takes commands again. Messages that arrive meanwhile are discarded, unconfirmed.
+// If the context ends first, the connection is closed.
 //
-// The connection cannot stream again: a walsender does not forget that its
-// client was done, and ends a second logical stream at once.
-// https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-COPY
+// The connection cannot stream a second time: a walsender remembers that its client was done, and ends the
+// next logical stream at once. https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-COPY
 func (c *Conn) Stop(ctx context.Context) error {
 	what := "stop streaming from slot " + c.cfg.Slot
 	if c.frames == nil {
@@ -328,13 +322,13 @@ func (c *Conn) Stop(ctx context.Context) error {
 	return c.awaitReady(what, deadline)
 }
 
-// awaitReady throws away what comes until the server waits for a command.
+// awaitReady discards messages until the server waits for a command.
 func (c *Conn) awaitReady(what string, deadline time.Time) error {
 	for {
 		kind, body, err := c.frame(deadline)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			if time.Now().Before(deadline) { // woken
+			if time.Now().Before(deadline) { // woken by Wake
 				continue
 			}
 			return c.lost(what, as(ErrSilent, err))
@@ -348,7 +342,7 @@ func (c *Conn) awaitReady(what string, deadline time.Time) error {
 	}
 }
 
-// takeCommands gives the connection back to pgconn.
+// takeCommands returns the connection to pgconn.
 func (c *Conn) takeCommands(what string) error {
 	if c.frames.r < c.frames.w {
 		return c.lost(what, fmt.Errorf("%w: more messages after ReadyForQuery", ErrProtocol))
@@ -359,22 +353,21 @@ func (c *Conn) takeCommands(what string) error {
 	return nil
 }
 
-// refused turns the answer to START_REPLICATION into an Error. After an ERROR
-// the server waits for the next command, and so the connection takes commands
-// again.
+// refused makes an Error of the answer to START_REPLICATION. After an ERROR the server waits for the next
+// command, so the connection takes commands again.
 func (c *Conn) refused(body []byte) error {
 	server, err := parseError(body)
 	if err != nil || server.SeverityUnlocalized != "ERROR" || shuttingDown(server) {
 		return c.failed(body)
 	}
 	e := startError(c.cfg.Slot, server)
-	// An error here has closed the connection, which the caller will find; the
-	// server's own error says more.
+	// If this fails, the connection is closed, and the caller's next command finds that out. The server's own
+	// error says more.
 	_ = c.awaitReady(e.What, time.Now().Add(c.cfg.SenderTimeout))
 	return e
 }
 
-// failed closes the connection on an error that the server reports.
+// failed closes the connection and returns the error that the server reported.
 func (c *Conn) failed(body []byte) error {
 	server, err := parseError(body)
 	if err != nil {
@@ -399,7 +392,7 @@ func fatal(body []byte) bool {
 	return err != nil || server.SeverityUnlocalized != "ERROR"
 }
 
-// lost closes the connection and says why.
+// lost closes the connection and returns an error that says why.
 func (c *Conn) lost(what string, err error) *postgres.Error {
 	c.drop()
 	if own, ok := errors.AsType[*postgres.Error](err); ok {

@@ -13,24 +13,23 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// errForeignSchema: somebody may have made schema outbox_cdc so that an
-// administrator's statements run their code.
+// errForeignSchema: another role may have made schema outbox_cdc, in order to run its own code within an
+// administrator's statements.
 var errForeignSchema = errors.New("schema outbox_cdc is not as outbox-cdc made it")
 
-// ErrNoSchema says that schema outbox_cdc is not there. One that is not there yet can be
-// anybody's a moment later, so a superuser does not go on to read it.
+// ErrNoSchema: schema outbox_cdc does not exist. Another role could create it a moment later, so a superuser
+// does not go on to read it.
 var ErrNoSchema = errors.New("schema outbox_cdc is not there")
 
-// TrustSchema refuses schema outbox_cdc where reading or writing it would run
-// somebody else's code with the rights of an administrator or a superuser. Ask
-// before any statement that names one of its tables: once it is there and is trusted, nobody
-// else can change it.
+// TrustSchema returns an error if reading or writing schema outbox_cdc could run another role's code with the
+// rights of an administrator or a superuser. Call it before any statement that names a table of the schema.
+// Once the schema exists and is trusted, no other role can change it.
 func TrustSchema(ctx context.Context, q postgres.DB) error {
 	return trusted(texts(ctx, q, sql.SchemaTrust, false, true))
 }
 
-// TrustSchemaAsAdministrator is TrustSchema for the role that makes and removes things.
-// there: the schema has to be there.
+// TrustSchemaAsAdministrator is TrustSchema for the role that makes and removes objects. there: a missing
+// schema is an error.
 func TrustSchemaAsAdministrator(ctx context.Context, pg *pgconn.PgConn, there bool) error {
 	return trusted(bindAndRun(ctx, pg, sql.SchemaTrust, true, there))
 }
@@ -56,8 +55,8 @@ func trusted(reasons [][]string, err error) error {
 	}
 }
 
-// Excess says in words which rights the role of a session has beyond what it
-// needs to read and mark rows, or nothing.
+// Excess returns a phrase about rights that the session's role has beyond reading and marking rows; "" if it
+// has none.
 func Excess(ctx context.Context, q postgres.DB, tables []*outbox.Table) (string, error) {
 	names, _ := json.Marshal(namesOf(tables)) // texts
 	found, err := texts(ctx, q, sql.RoleRights, string(names))

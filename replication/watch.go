@@ -18,32 +18,31 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// publicationMark is oid, xmin and the members of a publication as text.
-// Members are "oid=relation" of pg_publication_rel, with a "!" before one that is excluded.
+// publicationMark is the text that a publication is compared by: its oid, its xmin and its members. A member
+// is an "oid=relation" pair from pg_publication_rel. An excluded table has "!" before its pair.
 func publicationMark(oid, xmin, members string) string {
 	return strings.TrimSpace(oid + " " + xmin + " " + members)
 }
 
-// PassedOver is appended to a Mark under which rows were passed over: no later Mark equals
-// it.
+// PassedOver is appended to a Mark when rows were passed over under it, so that no later Mark equals it.
 const PassedOver = " 0=0"
 
-// Watched is what a leader looks at every few seconds.
+// Watched is the state of a stream's slot, publication and tables, which the leader reads every few seconds.
 type Watched struct {
 	Retained
-	Publication string            // its Mark; empty: it does not exist
-	Relations   map[string]uint32 // which each table is, by OID; 0: there is none in the WAL
+	Publication string            // its Mark; empty: there is no publication
+	Relations   map[string]uint32 // each table's OID by the table's name; 0: none of the table's rows are in the WAL
 }
 
-// Watch looks at a slot, its publication and its tables in 0.2 ms. A publication that was
-// dropped and re-created between two calls has silently passed over rows on version 18, and
-// ended the stream on earlier ones.
+// Watch reads the state of the slot, the publication and the tables. It takes about 0.2 ms. A publication
+// that was dropped and re-created between two calls has skipped rows silently on version 18, and ended the
+// stream on earlier versions.
 func Watch(ctx context.Context, q postgres.DB, cfg Config) (w Watched, err error) {
 	err = q.Ask(ctx, Watching(cfg, &w))
 	return w, err
 }
 
-// Watching is the question that Watch asks.
+// Watching returns the question that Watch asks. Its answer is written to w.
 func Watching(cfg Config, w *Watched) postgres.Question {
 	names, _ := json.Marshal(namesOf(cfg.Tables)) // texts
 	return postgres.Question{SQL: sql.Watch, Args: []any{cfg.Slot, cfg.Publication, string(names)}, Read: func(found pgx.Rows, err error) error {
@@ -67,9 +66,9 @@ func Watching(cfg Config, w *Watched) postgres.Question {
 	}}
 }
 
-// Damage compares two Marks of a publication: it says what happened between
-// them that may have kept rows from the stream, or nothing. Tables that were
-// added, or are not excluded any more, do no harm. It is pure.
+// Damage compares two Marks of a publication. It returns a phrase for a change between them that may have
+// kept rows from the stream, and "" where there is none. Adding a table, or no longer excluding it, is
+// harmless. Damage is a pure function.
 func Damage(before, after string) string {
 	if before == after || before == "" {
 		return ""
@@ -109,9 +108,9 @@ func parseRelations(tables []*outbox.Table, oids []string) (map[string]uint32, e
 	return relations, nil
 }
 
-// Replaced compares which relations the tables were and are: it says which table is
-// another one, or gone, or nothing. One that was missing and came back did no harm: its
-// rows are not in the WAL until the publication has it. It is pure.
+// Replaced compares the OIDs of the tables at two times. It returns a sentence about the first table that is
+// gone or has another OID, and "" where there is none. A table that was missing before is harmless: the WAL
+// has its rows only once the publication has the table. Replaced is a pure function.
 func Replaced(before, after map[string]uint32) string {
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		was := before[name]
@@ -127,23 +126,23 @@ func Replaced(before, after map[string]uint32) string {
 	return ""
 }
 
-// Retained is how much WAL a slot holds back.
+// Retained describes the WAL that a slot holds back.
 type Retained struct {
 	Insert    outbox.LSN // WAL insert position
 	Restart   outbox.LSN // where the slot's WAL begins; 0: no slot, or lost
 	Confirmed outbox.LSN
 	Status    string // wal_status; empty: no slot
-	// Safe is how many bytes may still be written before the slot may be lost;
-	// -1: no limit is set, or it is lost.
+	// Safe is the number of bytes of WAL that can still be written before the slot may be lost. -1: the
+	// server sets no limit, or the slot is lost.
 	Safe   int64
 	Active bool
-	Lost   string // why the server has invalidated it
+	Lost   string // why the server has invalidated the slot; empty: it has not
 }
 
-// Exists says whether there is such a slot.
+// Exists reports whether the slot exists.
 func (r Retained) Exists() bool { return r.Status != "" || r.Restart != 0 }
 
-// Lag is the WAL between the slot's confirmed position and the server's end, in bytes.
+// Lag is the number of bytes of WAL between the slot's confirmed position and the insert position.
 func (r Retained) Lag() uint64 {
 	if r.Confirmed == 0 || r.Confirmed > r.Insert {
 		return 0
@@ -151,7 +150,7 @@ func (r Retained) Lag() uint64 {
 	return uint64(r.Insert - r.Confirmed)
 }
 
-// Bytes is the WAL held back, in bytes; 0 where nothing is.
+// Bytes is the number of bytes of WAL that the slot holds back.
 func (r Retained) Bytes() uint64 {
 	if r.Restart == 0 || r.Restart > r.Insert {
 		return 0
@@ -159,14 +158,15 @@ func (r Retained) Bytes() uint64 {
 	return uint64(r.Insert - r.Restart)
 }
 
-// HeldByOthers says that the slot holds back most of a budget although its position is near
-// the end of the WAL: an open transaction of anybody holds it, and moving on frees nothing.
+// HeldByOthers reports whether the slot holds back more than three quarters of the budget (bytes) although
+// its confirmed position is near the end of the WAL. An open transaction in the cluster causes this.
+// Confirming further frees no WAL then.
 func (r Retained) HeldByOthers(budget uint64) bool {
 	return budget > 0 && r.Bytes() > budget/4*3 && r.Lag() <= budget/4
 }
 
-// HolderOf is the oldest open transaction, if others have the slot hold back most of the
-// budget; none if they do not, or it has ended.
+// HolderOf returns the oldest open transaction while HeldByOthers is true for r and the budget (bytes).
+// Otherwise, and when that transaction has ended, it returns the zero Blocker.
 func HolderOf(ctx context.Context, q postgres.DB, r Retained, budget uint64) (Blocker, error) {
 	if !r.HeldByOthers(budget) {
 		return Blocker{}, nil
@@ -181,7 +181,7 @@ func HolderOf(ctx context.Context, q postgres.DB, r Retained, budget uint64) (Bl
 	return Blocker{}, nil
 }
 
-// ReadRetained asks how much WAL the slot holds back.
+// ReadRetained reads how much WAL the slot holds back.
 func ReadRetained(ctx context.Context, q postgres.DB, slot string) (Retained, error) {
 	w, err := Watch(ctx, q, Config{Slot: slot})
 	return w.Retained, err
@@ -201,19 +201,21 @@ func parseRetained(row []string) (r Retained, err error) {
 	return r, err
 }
 
-// ReadHolder asks who holds the leadership over a slot; PID is empty: nobody.
+// ReadHolder reads which session holds the leadership of a slot. The Holder's PID is empty where no session
+// does.
 func ReadHolder(ctx context.Context, q postgres.DB, slot string) (Holder, error) {
 	rows, err := texts(ctx, q, sql.LockHolder, LockKey(slot))
 	return parseHolder(rows), err
 }
 
-// Standbys asks which sessions wait for the leadership over a slot: those whose names begin as the leader's does, up to
-// its host. Any session may have such a name: the answer is for people only.
+// Standbys asks which sessions wait for the leadership of a slot. It takes for a standby each session that
+// does not hold the lock and whose application_name equals the leader's up to the "@" before the host. Any
+// session can choose such a name, so the answer is only shown to people.
 func Standbys(slot, leader string, to *[]Holder) postgres.Question {
 	begin := leader[:strings.LastIndexByte(leader, '@')+1]
 	return postgres.Question{SQL: sql.Standbys, Args: []any{LockKey(slot), begin}, Read: func(found pgx.Rows, err error) error {
 		var rows [][]string
-		if err == nil && begin != "" { // else any session would be one
+		if err == nil && begin != "" { // with an empty beginning, every session would match
 			rows, err = pgx.CollectRows(found, textsOf)
 		}
 		if err != nil {
@@ -227,15 +229,14 @@ func Standbys(slot, leader string, to *[]Holder) postgres.Question {
 	}}
 }
 
-// heartbeatTimeout bounds a heartbeat. It waits for no lock, so a connection without an answer for
-// so long is silent, and its caller has other regular work to do.
+// heartbeatTimeout bounds a heartbeat. A heartbeat waits for no lock, so a connection that has not answered
+// by then is dead. The caller has other periodic work to do.
 const heartbeatTimeout = 5 * time.Second
 
-// Heartbeat commits a transaction that changes nothing, so that the slot of an idle
-// outbox can move on in a busy cluster. It returns a position that the WAL passes by
-// that. Other consumers of the WAL do not see it, as they would see a message: Debezium
-// sends messages to a topic, and stops where that topic does not exist. It gives up after
-// five seconds.
+// Heartbeat commits a transaction that changes nothing, so that the slot of an idle outbox can advance in a
+// busy cluster. It returns a WAL position that this commit lies beyond. A heartbeat is invisible to other
+// consumers of the WAL. A logical message would be visible: Debezium publishes such messages to a topic, and
+// stops where that topic is missing. Heartbeat gives up after five seconds.
 func Heartbeat(ctx context.Context, q postgres.DB) (outbox.LSN, error) {
 	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
@@ -246,7 +247,7 @@ func Heartbeat(ctx context.Context, q postgres.DB) (outbox.LSN, error) {
 	return outbox.ParseLSN(rows[0][0])
 }
 
-// WALEnd asks where the WAL ends. It gives up after five seconds.
+// WALEnd reads the position of the WAL's end. It gives up after five seconds.
 func WALEnd(ctx context.Context, q postgres.DB) (outbox.LSN, error) {
 	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
@@ -257,12 +258,12 @@ func WALEnd(ctx context.Context, q postgres.DB) (outbox.LSN, error) {
 	return outbox.ParseLSN(rows[0][0])
 }
 
-// texts reads rows of text columns.
+// texts runs a statement whose columns are all text, and returns its rows.
 func texts(ctx context.Context, q postgres.DB, statement string, args ...any) ([][]string, error) {
 	return postgres.Collect(ctx, q, textsOf, statement, args...)
 }
 
-// textsOf reads a row of text columns; NULL reads as "".
+// textsOf reads one row of text columns. NULL becomes "".
 func textsOf(row pgx.CollectableRow) ([]string, error) {
 	raw := row.RawValues()
 	out := make([]string, len(raw))
@@ -272,15 +273,15 @@ func textsOf(row pgx.CollectableRow) ([]string, error) {
 	return out, nil
 }
 
-// Blocker is a transaction that others wait for.
+// Blocker is a transaction that other sessions wait for.
 type Blocker struct {
-	PID         string // empty: a prepared transaction
-	Prepared    string // its global identifier
+	PID         string // of the server process; empty: a prepared transaction
+	Prepared    string // the global identifier of a prepared transaction
 	Database    string
 	User        string
 	Application string
 	State       string
-	Seconds     int // since it began; 0: not to be seen
+	Seconds     int // since the transaction began; 0: unknown
 }
 
 func (b Blocker) String() string {
@@ -299,10 +300,10 @@ func (b Blocker) String() string {
 	return fmt.Sprintf("%s%s (SELECT pg_terminate_backend(%s) ends it)", who, since, b.PID)
 }
 
-// Exists says whether there is one.
+// Exists reports whether b is a transaction at all, and not the zero Blocker.
 func (b Blocker) Exists() bool { return b.PID != "" || b.Prepared != "" }
 
-// Text is String, and empty where there is none.
+// Text is String, or "" for the zero Blocker.
 func (b Blocker) Text() string {
 	if !b.Exists() {
 		return ""
@@ -310,14 +311,14 @@ func (b Blocker) Text() string {
 	return b.String()
 }
 
-// Lasting is b without what changes from one look to the next, so that a reason made of
-// it changes only with the transaction.
+// Lasting returns b without the fields that change while the transaction lasts. A reason made of the result
+// changes only when another transaction takes the place of this one.
 func (b Blocker) Lasting() Blocker {
 	b.State, b.Seconds = "", 0
 	return b
 }
 
-// LockedBy says that a table is locked, and by whom.
+// LockedBy returns a sentence that says that a table is locked, and by which transactions.
 func LockedBy(by []Blocker) string {
 	who := make([]string, len(by))
 	for i := range by {
@@ -329,7 +330,7 @@ func LockedBy(by []Blocker) string {
 func parseBlockers(rows [][]string) []Blocker {
 	var out []Blocker
 	for _, r := range rows {
-		seconds, _ := strconv.Atoi(r[5]) // only for people
+		seconds, _ := strconv.Atoi(r[5]) // 0 if unreadable: the age is only shown
 		b := Blocker{PID: r[0], Database: r[1], User: r[2], Application: r[3], State: r[4], Seconds: seconds, Prepared: r[6]}
 		if b.PID == "0" {
 			b.PID = ""
