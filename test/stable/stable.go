@@ -1,6 +1,6 @@
-// Package stable holds what 1.x promises to keep: the keys of the configuration, commands and flags, exit codes, the fields of
-// the JSON, metrics, and our schema. There is a file for each, a name with its type on each line. A test of the package
-// that defines them compares.
+// Package stable records what every release of 1.x keeps: configuration keys, commands and flags, exit codes,
+// JSON fields, metrics, and the program's own database schema. Each kind has a text file here, with one name
+// and its type per line. A test of the package that defines the names compares them with the file.
 package stable
 
 import (
@@ -16,9 +16,9 @@ import (
 
 const folder = "../../test/stable" // from a package two levels below the root
 
-// Compare fails where a line of the record is not among those of now: those who rely on it would notice. A line that
-// the record lacks is something new; with update it is recorded. Update takes no line out of the record: that takes
-// a new major version.
+// Compare fails the test when a recorded line is missing from now: users rely on it. A line of now that is
+// not recorded is new: with update, Compare appends it to the file; otherwise the test fails. Compare never
+// removes a recorded line. That is done by hand, for a new major version.
 func Compare(t *testing.T, name string, now []string, update bool) {
 	t.Helper()
 	file := filepath.Join(folder, name+".txt")
@@ -47,7 +47,8 @@ func Compare(t *testing.T, name string, now []string, update bool) {
 	}
 }
 
-// TypeName says what a reader or writer of a file sees of a type: Go's own names may change.
+// TypeName describes a type as users of the file see it ("text", "list of integer"), so that renaming a Go
+// type changes nothing.
 func TypeName(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
