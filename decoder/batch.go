@@ -7,39 +7,38 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Batch is what frames meant, in their order. It is made to be used again:
-// decode into it, go through All, Reset. The zero Batch is empty.
+// Batch holds the decoded events of one or more frames, in order. It is meant to be reused: decode into it,
+// range over All, then call Reset. The zero Batch is empty.
 //
-// It has no bound of its own: the caller looks at Rows and Bytes
-// after each frame.
+// A Batch has no bound of its own: after each frame, the caller checks Rows and Bytes.
 type Batch struct {
-	// Ignored counts what is of no concern to the stream.
+	// Ignored counts changes that make no rows for the stream.
 	Ignored Ignored
-	// NotOurs counts inserts of rows that the mapping leaves to others, by their tables.
+	// NotOurs counts, for each table, the inserted rows that the mapping leaves to another publisher.
 	NotOurs []NotOurs
 
 	events []event
 	rows   []*outbox.Row
-	notes  []Event // the rare ones
+	notes  []Event // the events of all other kinds than Begin, Commit and Rows
 	bytes  int
 }
 
 // Ignored counts changes that make no rows.
 type Ignored struct {
-	Inserts   int // of tables that are not the stream's
-	Updates   int // of any table: the publication is not insert-only
+	Inserts   int // into tables that are not the stream's
+	Updates   int // in any table: the publication is not insert-only
 	Deletes   int
 	Truncates int
-	Messages  int // of pg_logical_emit_message
+	Messages  int // from pg_logical_emit_message
 }
 
-// NotOurs is a count of rows of a table.
+// NotOurs is a table and the number of its rows that were left to another publisher.
 type NotOurs struct {
 	Table *outbox.Table
 	Rows  int
 }
 
-// notOurs counts a row.
+// notOurs adds one row of table t to NotOurs.
 func (b *Batch) notOurs(t *outbox.Table) {
 	i := slices.IndexFunc(b.NotOurs, func(n NotOurs) bool { return n.Table == t })
 	if i < 0 {
@@ -48,56 +47,56 @@ func (b *Batch) notOurs(t *outbox.Table) {
 	b.NotOurs[i].Rows++
 }
 
-// Kind is what an Event says.
+// Kind is the kind of an Event.
 type Kind uint8
 
 // The kinds of events.
 const (
-	// Begin opens a transaction: Transaction has XID and Commit.
+	// Begin opens a transaction. Transaction has only XID, Commit and Time.
 	Begin Kind = iota + 1
 	// Rows are rows of the open transaction, in order.
 	Rows
 	// Commit ends the open transaction: Transaction is complete.
 	Commit
-	// TableBroken says that from here on no row of Table is mapped, because of
-	// Err (a *mapping.Error), until TableMapped.
+	// TableBroken says that the columns of Table do not fit its mapping; Err (a *mapping.Error) says why. No
+	// row of the table is decoded until TableMapped.
 	TableBroken
-	// TableMapped says that rows of Table are mapped from here on. It also
-	// comes when a table is first described on a connection.
+	// TableMapped says that rows of Table are decoded from here on. It also comes when a table is first
+	// described on a connection.
 	TableMapped
-	// Passed says that Count rows of Table, which is broken, were passed over.
+	// Passed says that Count rows of a broken Table were not decoded.
 	Passed
-	// Unmapped says that a row of Relation, then called Name, was ignored, as further ones
-	// will be: it is none of the stream's tables or known partitions. If it is a partition of
-	// one, the open transaction must not be confirmed: reconnect with SetPartitions.
+	// Unmapped says that a row of another table was ignored, and that later ones will be too. Relation is the
+	// table's OID, Name its name at that time. The table is neither one of the stream's nor a known partition
+	// of one. If it is a new partition after all, do not confirm the open transaction: reconnect, and call
+	// SetPartitions first.
 	Unmapped
 )
 
-// Event is one thing that frames meant. Fields that a kind does not use are
-// zero.
+// Event is one decoded event. Fields that its kind does not use are zero.
 type Event struct {
 	Kind        Kind
 	Transaction outbox.Transaction
-	Rows        []*outbox.Row // valid until the batch's Reset, the rows themselves for ever
+	Rows        []*outbox.Row // the slice is valid until the batch's Reset; the rows stay valid
 	Table       *outbox.Table
 	Err         error
 	Count       int
 	Name        string
-	Relation    uint32 // the OID of Unmapped
+	Relation    uint32 // of Unmapped: the table's OID
 }
 
-// event is an Event in little memory, since small transactions make three per
-// row.
+// event is a compact form of Event. A stream of small transactions has three events per row, so their size
+// matters.
 type event struct {
 	kind     Kind
 	xid      uint32
 	commit   outbox.LSN
 	end      outbox.LSN
 	time     int64
-	from, to int // of rows, or from: of notes
+	from, to int // for Rows: a range of Batch.rows; otherwise from is an index of Batch.notes
 }
 
-// All goes through the events in order.
+// All iterates over the events in order.
 func (b *Batch) All() iter.Seq[Event] {
 	return func(yield func(Event) bool) {
 		for i := range b.events {
@@ -118,14 +117,14 @@ func (b *Batch) at(e *event) Event {
 	return b.notes[e.from]
 }
 
-// Empty says that there are no events.
+// Empty reports whether the batch has no events.
 func (b *Batch) Empty() bool { return len(b.events) == 0 }
 
-// Rows is how many rows the batch holds.
+// Rows is the number of rows in the batch.
 func (b *Batch) Rows() int { return len(b.rows) }
 
-// Bytes is the memory that the batch holds: its rows as outbox.Row.Size counts
-// it, and its events, since transactions without rows have no other bound.
+// Bytes is the memory in bytes that the batch holds: the rows, each by outbox.Row.Size, and the events. The
+// events count because transactions without rows would otherwise have no bound.
 func (b *Batch) Bytes() int {
 	return b.bytes + len(b.events)*eventBytes + len(b.notes)*noteBytes
 }
@@ -135,15 +134,15 @@ const (
 	noteBytes  = 120
 )
 
-// Reset empties the batch and keeps its memory. Rows stay valid.
+// Reset empties the batch and keeps its memory for the next use. Rows that it gave out stay valid.
 func (b *Batch) Reset() {
-	clear(b.rows) // or they would stay alive
+	clear(b.rows) // so that the rows can be freed
 	b.events, b.rows, b.notes = b.events[:0], b.rows[:0], b.notes[:0]
 	b.bytes = 0
 	b.Ignored, b.NotOurs = Ignored{}, b.NotOurs[:0]
 }
 
-// row lengthens the run of rows that the batch ends with, or begins one.
+// row appends a row to the batch's last event if that has Rows, and otherwise begins such an event.
 func (b *Batch) row(r *outbox.Row) {
 	b.rows = append(b.rows, r)
 	b.bytes += r.Size()
@@ -169,7 +168,7 @@ func (b *Batch) note(e Event) {
 	b.notes = append(b.notes, e)
 }
 
-// Broken goes through the events that say that a table is broken, so that more can be said in their errors.
+// Broken iterates over the TableBroken events. The caller may add to their errors.
 func (b *Batch) Broken() iter.Seq[*Event] {
 	return func(yield func(*Event) bool) {
 		for i := range b.notes {

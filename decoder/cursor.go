@@ -2,9 +2,9 @@ package decoder
 
 import "encoding/binary"
 
-// cursor reads a message. After its end it gives zeros, and end says so, which
-// the caller asks before using what was read. It moves an index and no
-// slice, which would cost a write barrier each time.
+// cursor reads a message from its beginning to its end. Beyond the end it returns zeros, and end reports an
+// error. The caller checks end before it uses what was read. The cursor moves an index and not a slice: each
+// move of a slice would cost a write barrier.
 type cursor struct {
 	data  []byte
 	at    int
@@ -16,7 +16,7 @@ const (
 	tooLong   = "has more bytes than its type has"
 )
 
-// end is what is wrong with a message that is not exactly used up.
+// end returns an error if the message is too short, or if bytes are left over; otherwise nil.
 func (c *cursor) end() *Error {
 	switch {
 	case c.short:
@@ -27,15 +27,15 @@ func (c *cursor) end() *Error {
 	return nil
 }
 
-// left is how many bytes are not read yet.
+// left is the number of bytes not read yet.
 func (c *cursor) left() int { return len(c.data) - c.at }
 
-// ended makes the message one that ended too early.
+// ended marks the message as too short.
 func (c *cursor) ended() {
 	c.at, c.short = len(c.data), true
 }
 
-// take returns the next n bytes, in the frame's memory.
+// take returns the next n bytes. They lie in the frame's memory.
 func (c *cursor) take(n uint32) []byte {
 	if uint64(n) > uint64(c.left()) {
 		c.ended()
@@ -46,7 +46,7 @@ func (c *cursor) take(n uint32) []byte {
 	return c.data[from:c.at:c.at]
 }
 
-// byte is a kind or a format, and no such byte is 0.
+// byte reads a kind or a format. No valid one is 0, so 0 beyond the end is an error for the caller.
 func (c *cursor) byte() byte {
 	if c.left() < 1 {
 		return 0

@@ -1,15 +1,14 @@
-// Package decoder reads pgoutput, the messages of PostgreSQL's logical
-// replication, and appends to a Batch what they mean for the stream's outbox
-// tables: transactions, rows, tables whose columns do not fit their mapping.
-// The pipeline's WAL reader calls it with each frame (the WALData of an XLogData
+// Package decoder reads pgoutput, the message format of PostgreSQL's logical replication. It appends the
+// events that matter for the stream's outbox tables to a Batch: transactions, rows, and tables whose columns
+// do not fit their mapping. The pipeline's WAL reader calls it with each frame (the WALData of an XLogData
 // message) in the order received.
 //
-// It is pure: no I/O, no clock, no goroutine. It never skips what it does not
-// understand: that is an *Error, and nothing more is decoded until Reset. It
-// never panics on input and keeps nothing of a frame.
+// The package is pure: no I/O, no clock, no goroutine. A message that it does not understand is never
+// skipped. It is an *Error, and nothing more is decoded until Reset. No input makes the decoder panic, and it
+// keeps no part of a frame.
 //
-// The format: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
-// of protocol versions 1 and 2, without streaming of transactions in progress.
+// The format: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html of protocol
+// versions 1 and 2, without streaming of transactions in progress.
 package decoder
 
 import (
@@ -25,13 +24,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Limits on what one connection can make a Decoder remember.
+// Bounds on how many relations and types one connection can make a Decoder remember.
 const (
 	maxRelations = 1 << 20
 	maxTypes     = 1 << 20
 )
 
-// maxCommit is more than a transaction's commit record takes in the WAL: PostgreSQL makes none of 1 GiB.
+// maxCommit is larger than any commit record in the WAL, in bytes: PostgreSQL writes no record of 1 GiB.
 const maxCommit = 2 << 30
 
 // Decoder is the state of one replication connection. It is not safe for
@@ -39,31 +38,31 @@ const maxCommit = 2 << 30
 type Decoder struct {
 	tables map[name]*outbox.Table   // as configured
 	leaves map[string]*outbox.Table // partitions, by schema.name
-	set    *charset.Set             // the encoding of the text; nil: UTF-8
+	set    *charset.Set             // the encoding of text; nil: UTF-8
 	enums  map[uint32]bool          // types that are enums, or domains over one
 
-	arena  *mapping.Arena // outlives connections: rows point into it
+	arena  *mapping.Arena // kept from one connection to the next: rows point into it
 	values []mapping.Value
-	binary bool // one of values is in binary form
+	binary bool // some value of the present tuple is in binary form
 
-	// What follows is the connection's.
+	// The fields below belong to the present connection.
 
 	relations map[uint32]*relation
 	byName    map[name]uint32
 	types     map[uint32]uint32
 	states    map[*outbox.Table]*tableState
-	// unmapped are the relations told as Unmapped on this connection.
+	// unmapped are the relations that an Unmapped event has reported on this connection.
 	unmapped map[relationKey]bool
 
-	// first and final are the latest of their kind, which come with every
-	// transaction and so have memory of their own.
+	// first and final hold the latest Begin and Commit message. These come with every transaction, so they
+	// are reused.
 	first pglogrepl.BeginMessage
 	final pglogrepl.CommitMessage
 
 	inside bool // a transaction is open: tx
 	tx     outbox.Transaction
-	// sent: everything that commits below it has come, so no further transaction may
-	// commit there.
+	// sent: the server has sent all transactions that commit below this position, so no later one may commit
+	// there.
 	sent outbox.LSN
 	err  *Error // why nothing more is decoded
 }
@@ -71,31 +70,31 @@ type Decoder struct {
 // name is a table's qualified name.
 type name struct{ schema, table string }
 
-// relation is what the latest Relation message said of a table.
+// relation is a table as the latest Relation message described it.
 type relation struct {
 	id      uint32
 	name    name
 	columns int
-	// state of the outbox table that the relation is, or is a partition of; nil: the relation is not
+	// state belongs to the outbox table that this relation is, or is a partition of. nil: the relation is not
 	// ours.
 	state *tableState
-	plan  *mapping.Plan // nil: not ours, or its columns do not fit
+	plan  *mapping.Plan // nil: the relation is not ours, or its columns do not fit
 }
 
-// relationKey tells a relation from another that had its id or its name before.
+// relationKey distinguishes a relation from earlier ones with the same OID or the same name.
 type relationKey struct {
 	id   uint32
 	name name
 }
 
-// tableState is what is known of an outbox table on this connection.
+// tableState is the state of an outbox table on this connection.
 type tableState struct {
 	table *outbox.Table
-	// broken are the relations of the table whose columns do not fit. While
-	// there is one, no row of the table is mapped, also of other partitions.
+	// broken has an error for each relation of the table whose columns do not fit. While it is not empty, no
+	// row of the table is decoded, not even from other partitions.
 	broken map[uint32]error
 	told   toldOf
-	reason string // of toldBroken
+	reason string // the error's text that was reported with toldBroken
 }
 
 type toldOf uint8
@@ -106,8 +105,8 @@ const (
 	toldBroken
 )
 
-// New returns a Decoder for the tables of a stream. Partitions that arrive
-// under their own name are told by SetPartitions.
+// New returns a Decoder for the tables of a stream. Partitions that arrive under their own names have to be
+// declared by SetPartitions.
 func New(tables []*outbox.Table) *Decoder {
 	d := &Decoder{tables: make(map[name]*outbox.Table, len(tables)), arena: new(mapping.Arena)}
 	for _, t := range tables {
@@ -117,28 +116,27 @@ func New(tables []*outbox.Table) *Decoder {
 	return d
 }
 
-// SetPartitions says to which table each partition (by schema.name) belongs,
-// where the publication does not publish via the root. It concerns relations
-// that arrive from now on, so call it before the first frame of a connection.
-// A partition made later arrives as an Unmapped event: its rows are lost to
-// this connection, and the remedy is to reconnect before confirming further.
+// SetPartitions declares which table each partition (by "schema.name") belongs to, for publications that do
+// not publish via the root. It applies to relations described from then on, so call it before the first frame
+// of a connection. A partition made later arrives as an Unmapped event. This connection cannot deliver its
+// rows: reconnect before confirming further.
 func (d *Decoder) SetPartitions(leaves map[string]*outbox.Table) {
 	d.leaves = maps.Clone(leaves)
 }
 
-// SetCharset says how the text is encoded, where the server was told to send it as the
-// database stores it. Like SetPartitions, call it before the first frame of a connection.
+// SetCharset sets the encoding of text, where the server was asked to send text in the database's encoding.
+// Call it before the first frame of a connection.
 func (d *Decoder) SetCharset(set *charset.Set) { d.set = set }
 
-// SetEnums says which types are enums or domains over one: their binary form is
-// their label's. An enum that is made later is read as text. Call it before the
-// first frame of a connection.
+// SetEnums declares the OIDs of the types that are enums or domains over one. The binary form of an enum
+// value is its label. An enum made later is read as text. Call SetEnums before the first frame of a
+// connection.
 func (d *Decoder) SetEnums(enums map[uint32]bool) { d.enums = maps.Clone(enums) }
 
-// Apart has each row that comes from now on stand apart in memory: see mapping.Arena.
+// Apart sets whether each later row gets memory of its own; see mapping.Arena.
 func (d *Decoder) Apart(apart bool) { d.arena.Apart = apart }
 
-// Reset forgets the connection: the next frame is the first of a new one.
+// Reset discards the state of the connection. The next frame is the first of a new connection.
 func (d *Decoder) Reset() {
 	d.relations = make(map[uint32]*relation)
 	d.byName = make(map[name]uint32)
@@ -149,14 +147,13 @@ func (d *Decoder) Reset() {
 	d.err = nil
 }
 
-// Sent says that the server has sent everything that commits below a position. A transaction that comes
-// later and commits there is an *Error: its rows may have been taken for read.
+// Sent tells the Decoder that the server has sent every transaction that commits below upTo. A later
+// transaction that commits there is an *Error: its rows may have been confirmed as read.
 func (d *Decoder) Sent(upTo outbox.LSN) { d.sent = max(d.sent, upTo) }
 
-// Decode appends what the frame means to b. The frame's memory may be used
-// again afterwards. An error is an *Error: the frame was not understood, its
-// transaction gets no Commit event, and Decode gives the same error for every
-// further frame until Reset.
+// Decode appends the events of one frame to b. The caller may reuse the frame's memory afterwards. An error
+// is an *Error: the frame was not understood, and its transaction gets no Commit event. Decode returns the
+// same error for every further frame until Reset.
 func (d *Decoder) Decode(frame []byte, b *Batch) error {
 	if d.err != nil {
 		return d.err
@@ -189,13 +186,11 @@ const (
 	msgMessage  = 'M'
 )
 
-// message carries out one message. Each reader below appends no event before
-// it has read the message to its end.
+// message decodes one message. Each function below reads its message to the end before it appends an event.
 //
-// pglogrepl reads whatever has no values of columns. Those are read here, in the
-// frame's memory: pglogrepl copies each value byte by byte and takes 18 times as
-// long for a row of 256 bytes, 1.8 µs and 29 allocations instead of 0.1 µs and
-// none (BenchmarkTuple).
+// pglogrepl reads the messages that carry no column values. Those with values are read here, in the frame's
+// memory. pglogrepl copies each value byte by byte: for a row of 256 bytes it takes 1.8 µs and 29
+// allocations, instead of 0.1 µs and none (BenchmarkTuple).
 func (d *Decoder) message(frame []byte, b *Batch) *Error {
 	if len(frame) == 0 {
 		return &Error{What: "the message is empty"}
@@ -220,7 +215,7 @@ func (d *Decoder) message(frame []byte, b *Batch) *Error {
 	return refused(frame[0])
 }
 
-// described carries out a message that pglogrepl reads into memory of its own.
+// described decodes a message that pglogrepl reads into memory of its own.
 func (d *Decoder) described(frame []byte, b *Batch) *Error {
 	message, err := parse(frame)
 	if err != nil {
@@ -237,10 +232,10 @@ func (d *Decoder) described(frame []byte, b *Batch) *Error {
 		}
 		b.Ignored.Truncates++
 	}
-	return nil // also of an origin
+	return nil // an Origin message is ignored too
 }
 
-// refused says what is not asked for, and so should not come.
+// refused returns the error for a message that START_REPLICATION does not ask for.
 func refused(kind byte) *Error {
 	switch kind {
 	case 'S', 'E', 'c', 'A':
@@ -262,7 +257,7 @@ func (d *Decoder) begin(frame []byte, b *Batch) *Error {
 	if commit := outbox.LSN(m.FinalLSN); commit < d.sent {
 		return &Error{What: fmt.Sprintf("begins a transaction that commits at %s, but the server said before that it had sent everything up to %s", commit, d.sent)}
 	}
-	// pglogrepl's time passes through nanoseconds, which end in the year 2262.
+	// The time is not taken from pglogrepl, whose nanoseconds end in the year 2262.
 	const since2000, at = 946_684_800_000_000, 1 + 8 // microseconds since 1970
 	d.inside = true
 	d.tx = outbox.Transaction{
@@ -295,7 +290,7 @@ func (d *Decoder) commit(frame []byte, b *Batch) *Error {
 	return nil
 }
 
-// insert is the way of every row.
+// insert decodes a row. Every row of the stream comes this way.
 func (d *Decoder) insert(c *cursor, b *Batch) *Error {
 	r, err := d.changed(c)
 	if err != nil {
@@ -316,7 +311,7 @@ func (d *Decoder) insert(c *cursor, b *Batch) *Error {
 	case len(r.state.broken) > 0:
 		b.passed(r.state.table)
 	case d.binary && r.plan.Binary() != nil:
-		// The row is not at fault, so it must not fail.
+		// The row itself is fine, so it must not be treated as a bad row.
 		return &Error{What: "has a value in binary form: " + r.plan.Binary().Error(), NeedsText: true}
 	case !r.plan.Ours(d.values, d.arena):
 		b.notOurs(r.state.table)
@@ -328,10 +323,9 @@ func (d *Decoder) insert(c *cursor, b *Batch) *Error {
 	return nil
 }
 
-// ignore counts a row that is not ours. The first of a relation is told, since
-// it may be of a partition that nobody told us of. (A description alone says
-// nothing: with publish_via_partition_root a partition is described and its
-// rows come as the root's.)
+// ignore counts a row that is not ours. The first row of each such relation makes an Unmapped event, since
+// the relation may be a partition that was not declared. The relation's description alone is no sign of that:
+// with publish_via_partition_root a partition is described, and its rows come as the root's.
 func (d *Decoder) ignore(r *relation, b *Batch) {
 	if key := (relationKey{r.id, r.name}); !d.unmapped[key] {
 		d.unmapped[key] = true
@@ -340,7 +334,7 @@ func (d *Decoder) ignore(r *relation, b *Batch) {
 	b.Ignored.Inserts++
 }
 
-// changed reads the relation that a change is of.
+// changed reads the id of the relation that a change belongs to.
 func (d *Decoder) changed(c *cursor) (*relation, *Error) {
 	id := c.uint32()
 	if !d.inside {
@@ -353,7 +347,7 @@ func (d *Decoder) changed(c *cursor) (*relation, *Error) {
 	return r, nil
 }
 
-// tuple reads a tuple of r and leaves the values that its plan wants.
+// tuple reads a tuple of r into d.values, as far as r's plan needs the values.
 func (d *Decoder) tuple(c *cursor, r *relation) *Error {
 	count := int(c.uint16())
 	if count != r.columns {
@@ -383,8 +377,8 @@ func (d *Decoder) tuple(c *cursor, r *relation) *Error {
 	return nil
 }
 
-// update counts a change that makes no row: the application's, or our mark where the
-// publication is not insert-only.
+// update counts an UPDATE, which makes no row. The publication is not insert-only then; the UPDATE is the
+// application's, or our own mark.
 func (d *Decoder) update(c *cursor, b *Batch) *Error {
 	r, err := d.changed(c)
 	if err != nil {
@@ -422,8 +416,7 @@ func (d *Decoder) delete(c *cursor, b *Batch) *Error {
 	return c.end()
 }
 
-// logicalMessage is of pg_logical_emit_message, inside or outside of a
-// transaction.
+// logicalMessage counts a message of pg_logical_emit_message. It may come inside or outside of a transaction.
 func logicalMessage(c *cursor, b *Batch) *Error {
 	c.take(1 + 8)                                     // flags, LSN
 	c.take(uint32(bytes.IndexByte(c.data[c.at:], 0))) // #nosec G115 -- -1, no end of the prefix, is more than there is
@@ -433,5 +426,5 @@ func logicalMessage(c *cursor, b *Batch) *Error {
 	return c.end()
 }
 
-// String is the name as people write it.
+// String returns the name as "schema.table".
 func (n name) String() string { return n.schema + "." + n.table }

@@ -6,16 +6,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Error is a message that breaks the protocol or is not understood. Nothing of
-// it, and nothing after it, may be taken for read: the connection must end
-// without a confirmation beyond the transactions before.
+// Error reports a message that breaks the protocol or is not understood. Neither this message nor any later
+// one may be confirmed: end the connection, and confirm only the transactions before it.
 type Error struct {
-	Message byte // its type, 0 for an empty message
-	// Transaction is the open one; zero outside.
+	Message byte // the message's type; 0 for an empty message
+	// Transaction is the open transaction; zero outside of one.
 	Transaction outbox.Transaction
 	What        string
-	// NeedsText says that nothing is wrong but the form: the next connection has
-	// to ask the server for text.
+	// NeedsText says that only the binary format is the problem: the next connection has to ask the server
+	// for text.
 	NeedsText bool
 }
 

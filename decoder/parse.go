@@ -6,15 +6,15 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// parse has pglogrepl read a message. It alone makes up for pglogrepl, which panics on messages
-// that end too early and ignores bytes behind their end.
+// parse makes pglogrepl read a message. It guards against pglogrepl's faults: a panic on a message that is
+// too short, and bytes after the end that are ignored.
 func parse(frame []byte) (m pglogrepl.Message, problem *Error) {
 	defer func() {
 		if recover() != nil { // an index out of range
 			m, problem = nil, &Error{What: truncated}
 		}
 	}()
-	// pglogrepl reserves memory for as many relations as a Truncate says.
+	// pglogrepl allocates memory for as many relations as a Truncate message claims to have.
 	const head = 1 + 4 + 1
 	if frame[0] == msgTruncate && int64(binary.BigEndian.Uint32(frame[1:])) > int64(len(frame)-head)/4 {
 		return nil, &Error{What: truncated}
@@ -23,10 +23,10 @@ func parse(frame []byte) (m pglogrepl.Message, problem *Error) {
 	return m, read(m, err, frame)
 }
 
-// read says what is wrong with a message that pglogrepl has read or could not read.
+// read returns what is wrong with a message that pglogrepl has read, or could not read; nil: nothing.
 func read(m pglogrepl.Message, err error, frame []byte) *Error {
 	switch {
-	case err != nil: // too short, or a text without its end
+	case err != nil: // the message is too short, or a text has no terminator
 		return &Error{What: truncated}
 	case lengthOf(m) < len(frame):
 		return &Error{What: tooLong}
@@ -34,7 +34,7 @@ func read(m pglogrepl.Message, err error, frame []byte) *Error {
 	return nil
 }
 
-// lengthOf is how many bytes a message has, with that of its type.
+// lengthOf returns a message's length in bytes, including its type byte.
 func lengthOf(message pglogrepl.Message) int {
 	switch m := message.(type) {
 	case *pglogrepl.BeginMessage:

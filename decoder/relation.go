@@ -10,11 +10,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// relation takes a table's description, which comes before its first change on
-// a connection and again after DDL, but also again unchanged. The mapping is
-// compiled each time, by the columns' names.
+// relation reads a table's description. A description comes before the table's first change on a connection,
+// after DDL, and sometimes again unchanged. The mapping is compiled each time, by the columns' names.
 func (d *Decoder) relation(m *pglogrepl.RelationMessage, b *Batch) *Error {
-	// pg_catalog is sent as an empty name.
+	// The server sends pg_catalog as an empty name.
 	r := &relation{id: m.RelationID, name: name{schema: cmp.Or(d.text(m.Namespace), "pg_catalog"), table: d.text(m.RelationName)}, columns: len(m.Columns)}
 	if len(d.relations) >= maxRelations {
 		return &Error{What: fmt.Sprintf("describes more than %d relations", maxRelations)}
@@ -39,13 +38,13 @@ func (d *Decoder) relation(m *pglogrepl.RelationMessage, b *Batch) *Error {
 func (d *Decoder) columns(m *pglogrepl.RelationMessage) []mapping.Column {
 	columns := make([]mapping.Column, len(m.Columns))
 	for i, c := range m.Columns {
-		oid := cmp.Or(d.types[c.DataType], c.DataType) // of a domain that of its base type
+		oid := cmp.Or(d.types[c.DataType], c.DataType) // for a domain, the OID of its base type
 		columns[i] = mapping.Column{Name: d.text(c.Name), OID: oid, Enum: d.enums[oid]}
 	}
 	return columns
 }
 
-// text is a name of the database's.
+// text decodes a name from the database's encoding.
 func (d *Decoder) text(sent string) string {
 	if d.set == nil {
 		return sent
@@ -56,8 +55,8 @@ func (d *Decoder) text(sent string) string {
 
 func (d *Decoder) tableOf(n name) *outbox.Table { return cmp.Or(d.tables[n], d.leaves[n.String()]) }
 
-// replace puts r in the place of what had its id, and of what had its name: a
-// table dropped and created again, or renamed, has a new id or a new name.
+// replace puts r in place of the relations that had its id or its name. A table that was dropped and created
+// again has a new id; a renamed table has a new name.
 func (d *Decoder) replace(r *relation, b *Batch) {
 	if old := d.relations[r.id]; old != nil {
 		d.forget(old, r, b)
@@ -69,8 +68,8 @@ func (d *Decoder) replace(r *relation, b *Batch) {
 	d.byName[r.name] = r.id
 }
 
-// forget removes a relation that r replaces. If r is not of its table, forget tells when
-// that table is mapped again without it.
+// forget removes a relation that r replaces. If r belongs to another table, and the old one's table is fit
+// again without it, forget reports the table as mapped.
 func (d *Decoder) forget(old, r *relation, b *Batch) {
 	delete(d.relations, old.id)
 	delete(d.byName, old.name)
@@ -84,8 +83,8 @@ func (d *Decoder) forget(old, r *relation, b *Batch) {
 	}
 }
 
-// tell says that the table is mapped or broken, where that is news. err is of
-// the relation just described.
+// tell reports the table as mapped or broken if that has changed. err is the error of the relation just
+// described.
 func (s *tableState) tell(err error, b *Batch) {
 	if len(s.broken) == 0 {
 		if s.told != toldMapped {
@@ -101,8 +100,8 @@ func (s *tableState) tell(err error, b *Batch) {
 	b.note(Event{Kind: TableBroken, Table: s.table, Err: err})
 }
 
-// typeName takes the name of a type that is not built in; of a domain, the
-// name of its base type, which says how its values are read.
+// typeName records a type that is not built in. For a domain it records the base type, which determines how
+// the values are read.
 func (d *Decoder) typeName(m *pglogrepl.TypeMessage) *Error {
 	base := uint32(0)
 	if cmp.Or(m.Namespace, "pg_catalog") == "pg_catalog" {
