@@ -14,23 +14,22 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// This file keeps rows from another relay while they are published: they are
-// locked in a transaction that stays open until the outcome of each is written
-// in it. See outbox.ClaimRowLock.
+// This file keeps rows from another relay while they are published. The rows are locked in a transaction,
+// which stays open until the outcome of each row is written in it. See outbox.ClaimRowLock.
 //
-// A claim never waits for a lock on a row, since it passes over rows that others
-// have locked and then writes only to its own; so it stands in no cycle of waits
-// with ordinary marks, which may wait for it.
+// A claim never waits for a row lock: it skips rows that other sessions have locked, and later writes only to
+// its own. Ordinary marks may wait for a claim, but a claim never waits for them, so it cannot be part of a
+// deadlock.
 
-// claims are what is claimed, by row, and the way to the keepers.
+// claims are the open claims by row, and the requests for new ones.
 type claims struct {
 	requests chan claimRequest
 
 	mu    sync.Mutex
-	byRow map[*outbox.Row]*claim // claimed, without a mark or an Unclaim
+	byRow map[*outbox.Row]*claim // claimed rows without a mark or an Unclaim
 }
 
-// claimRequest asks a keeper, which answers also after the end of ctx.
+// claimRequest is a request to a keeper. The keeper answers it even after ctx has ended.
 type claimRequest struct {
 	ctx    context.Context
 	rows   []*outbox.Row
@@ -42,33 +41,32 @@ type claimAnswer struct {
 	err     error
 }
 
-// claim is one open transaction. Its fields but inbox and open belong to the
-// keeper.
+// claim is one open transaction. The keeper alone uses its fields, except inbox and open.
 type claim struct {
 	conn    *pgxpool.Conn
 	targets map[*outbox.Table]*target
 	counts  map[*outbox.Row]int64 // stored attempts of the locked rows
 	since   time.Time
-	wake    chan struct{} // has a value when inbox or open changed
+	wake    chan struct{} // holds a value when inbox or open has changed
 
-	// Guarded by claims.mu. open is how many rows have neither a mark nor an
-	// Unclaim; inbox are the marks.
+	// claims.mu guards both. open is the number of rows without a mark or an Unclaim. inbox holds the marks.
 	open  int
 	inbox []outbox.Mark
 
 	warned bool
 }
 
-// Claim locks the pending rows that nobody else has locked, and answers for each row, in their
-// order: CheckPending means that it is claimed, and is Checked.Now from then on; CheckTaken that
-// another relay has it. A claimed row stays locked, so another relay's SKIP LOCKED passes over it,
-// until its mark, given to Do, is answered, or until Unclaim. Both take effect when every row of
-// the Claim has one of them. If the connection breaks, the locks are gone and nobody is told: marks
-// are then written like those of other rows.
+// Claim locks those of the rows that are pending and that no other session has locked. It returns one answer
+// per row, in the rows' order. CheckPending: the row is claimed, and from then on is represented by
+// Checked.Now. CheckTaken: another relay has it.
 //
-// It waits for one of Config.Claims connections, and works while Run does. A
-// *tablesql.TableError says which table refuses; other errors pass, and
-// nothing is claimed then. More than Config.ClaimRows rows are an error.
+// A claimed row stays locked, so that another relay's SKIP LOCKED passes over it. The lock is released once
+// the row has an answered mark (see Do) or an Unclaim, and so has every other row of the same Claim. If the
+// connection breaks, the locks are lost without notice; the marks are then written like those of other rows.
+//
+// Claim waits for one of Config.Claims connections, and works only while Run does. A *tablesql.TableError
+// names the table that refuses the lock. Any other error is temporary, and nothing is claimed. More than
+// Config.ClaimRows rows are an error.
 func (u *Updater) Claim(ctx context.Context, rows []*outbox.Row) ([]outbox.Checked, error) {
 	if len(rows) > u.cfg.ClaimRows {
 		return nil, fmt.Errorf("claiming %d rows at once: at most %d are allowed", len(rows), u.cfg.ClaimRows)
@@ -79,12 +77,12 @@ func (u *Updater) Claim(ctx context.Context, rows []*outbox.Row) ([]outbox.Check
 	case <-ctx.Done():
 		return nil, fmt.Errorf("waiting for a connection to claim rows with: %w", ctx.Err())
 	}
-	a := <-request.answer // soon after the end of ctx, too
+	a := <-request.answer // comes soon after the end of ctx, too
 	return a.checked, a.err
 }
 
-// Unclaim gives claimed rows back that will get no mark. It never blocks. Rows
-// that are not claimed (any more) are passed over.
+// Unclaim releases claimed rows that will get no mark. It never blocks. Rows that are not claimed, or not any
+// more, are ignored.
 func (u *Updater) Unclaim(rows ...*outbox.Row) {
 	u.claims.mu.Lock()
 	defer u.claims.mu.Unlock()
@@ -97,7 +95,7 @@ func (u *Updater) Unclaim(rows ...*outbox.Row) {
 	}
 }
 
-// claimed takes the marks of claimed rows to their claims and returns the rest.
+// claimed hands the marks of claimed rows to their claims and returns the other marks.
 func (u *Updater) claimed(marks []outbox.Mark) []outbox.Mark {
 	u.claims.mu.Lock()
 	defer u.claims.mu.Unlock()
@@ -113,7 +111,7 @@ func (u *Updater) claimed(marks []outbox.Mark) []outbox.Mark {
 		}
 		delete(u.claims.byRow, m.Row)
 		c.open--
-		if m.Uncharged { // nothing to write
+		if m.Uncharged { // there is nothing to write
 			rest = append(rest, m)
 		} else {
 			c.inbox = append(c.inbox, m)
@@ -130,7 +128,7 @@ func (c *claim) wakeUp() {
 	}
 }
 
-// keeper keeps one claim at a time.
+// keeper is a goroutine that keeps one claim at a time.
 type keeper struct{ *Updater }
 
 func (k *keeper) run(ctx context.Context) error {
@@ -144,14 +142,14 @@ func (k *keeper) run(ctx context.Context) error {
 	}
 }
 
-// serve answers the request and keeps what it claimed until its end.
+// serve answers the request, and keeps what it claimed until the claim ends.
 func (k *keeper) serve(ctx context.Context, request claimRequest) {
 	asking, cancel := context.WithTimeout(request.ctx, k.cfg.StatementTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, cancel)
 	defer stop()
 	c, checked, err := k.lock(asking, request.rows)
-	if c != nil { // the marks of its rows find it before anybody is told that they are claimed
+	if c != nil { // the claim is registered before the answer, so that marks find it
 		k.claims.mu.Lock()
 		for row := range c.counts {
 			k.claims.byRow[row] = c
@@ -165,7 +163,7 @@ func (k *keeper) serve(ctx context.Context, request claimRequest) {
 	}
 }
 
-// lock makes a claim of the rows; nil: there is nothing to keep.
+// lock locks the rows and returns the claim; nil: no row was locked.
 func (k *keeper) lock(ctx context.Context, rows []*outbox.Row) (*claim, []outbox.Checked, error) {
 	conn, err := k.cfg.Pool.Acquire(ctx)
 	if err != nil {
@@ -185,9 +183,9 @@ func (k *keeper) lock(ctx context.Context, rows []*outbox.Row) (*claim, []outbox
 	return c, checked, nil
 }
 
-// tryLock locks what it can of the rows, and answers for each.
+// tryLock locks those of the rows that it can, and returns an answer for each row.
 func (k *keeper) tryLock(ctx context.Context, c *claim, rows []*outbox.Row, bare bool) ([]outbox.Checked, error) {
-	if c.conn.Conn().PgConn().TxStatus() != 'I' { // of a try that failed
+	if c.conn.Conn().PgConn().TxStatus() != 'I' { // an earlier try failed
 		if err := tablesql.Run(ctx, c.conn.Conn(), tablesql.Step{SQL: "ROLLBACK"}); err != nil {
 			return nil, err
 		}
@@ -226,7 +224,7 @@ func (k *keeper) tryLock(ctx context.Context, c *claim, rows []*outbox.Row, bare
 			case tablesql.Held:
 				checked[at].Now = l.Now[i]
 				c.counts[l.Now[i]] = seen.Attempts
-			case tablesql.Pending: // and not locked by us: somebody else has it
+			case tablesql.Pending: // pending, and not locked by us: another session has it
 				checked[at].State = outbox.CheckTaken
 			}
 		}
@@ -234,8 +232,8 @@ func (k *keeper) tryLock(ctx context.Context, c *claim, rows []*outbox.Row, bare
 	return checked, nil
 }
 
-// lockAll locks the rows of all looks. If that is refused, it tries each look alone, to
-// find the table that refuses.
+// lockAll locks the rows of all looks. If the server refuses, it tries each look alone, to find the table
+// that is refused.
 func (k *keeper) lockAll(ctx context.Context, c *claim, looks []*tablesql.Look) (outbox.Snapshot, error) {
 	settings := tablesql.Settings{LockTimeout: k.cfg.LockTimeout, StatementTimeout: k.cfg.StatementTimeout * 5 / 6, IdleTimeout: k.cfg.ClaimIdle}
 	snapshot, err := tablesql.Lock(ctx, c.conn.Conn(), settings, looks...)
@@ -250,11 +248,11 @@ func (k *keeper) lockAll(ctx context.Context, c *claim, looks []*tablesql.Look) 
 			return snapshot, k.claimRefused(c, l.Relation.Table, alone)
 		}
 	}
-	return snapshot, err // refused together, not alone: it passed
+	return snapshot, err // refused together but not one by one: the cause is over
 }
 
-// claimRefused says that a table refuses, if that is what the error means. The
-// catalogue may have changed: it is read again next time.
+// claimRefused turns an error into a TableError, if the error means that the table refuses. The catalogue may
+// have changed, so it is read again next time.
 func (k *keeper) claimRefused(c *claim, table *outbox.Table, err error) error {
 	k.targets.Forget(table)
 	fault := tablesql.FaultOf(err)
@@ -265,7 +263,7 @@ func (k *keeper) claimRefused(c *claim, table *outbox.Table, err error) error {
 	return err
 }
 
-// unregister takes the claim's rows away and returns what it was given to write.
+// unregister removes the claim's rows from the map and returns the marks that the claim was given.
 func (k *keeper) unregister(c *claim) []outbox.Mark {
 	k.claims.mu.Lock()
 	defer k.claims.mu.Unlock()
@@ -275,7 +273,7 @@ func (k *keeper) unregister(c *claim) []outbox.Mark {
 	return inbox
 }
 
-// keep waits until no row is left open, and writes their marks.
+// keep waits until every row has a mark or an Unclaim, and writes the marks.
 func (k *keeper) keep(ctx context.Context, c *claim) {
 	ping := time.NewTicker(k.cfg.ClaimIdle / 3)
 	defer ping.Stop()
@@ -301,8 +299,8 @@ func (k *keeper) finished(c *claim) bool {
 	return c.open == 0
 }
 
-// ping keeps the session from being idle for too long, notices soon that it is
-// gone, and tells of a claim that stays.
+// ping keeps the session from being idle for too long, notices early that it is gone, and logs a claim that
+// lasts.
 func (k *keeper) ping(ctx context.Context, c *claim) error {
 	if age := time.Since(c.since); age > k.cfg.ClaimWarn && !c.warned {
 		c.warned = true
@@ -331,7 +329,7 @@ func (k *keeper) warnOld(c *claim, age time.Duration) {
 	event.Msg("rows stay locked: Kafka has not taken all of them yet; those that it took are marked with the others")
 }
 
-// group gathers marks that can share a statement.
+// group groups marks that can share a statement.
 func group(marks []outbox.Mark, counts map[*outbox.Row]int64) map[queueKey][]*item {
 	groups := make(map[queueKey][]*item)
 	for _, m := range marks {
@@ -341,7 +339,7 @@ func group(marks []outbox.Mark, counts map[*outbox.Row]int64) map[queueKey][]*it
 	return groups
 }
 
-// finish writes the marks and commits, in one round trip, and then answers them.
+// finish writes the marks and commits in one round trip, then answers the marks.
 func (k *keeper) finish(ctx context.Context, c *claim) {
 	groups := group(k.unregister(c), c.counts)
 	if len(groups) == 0 {
@@ -378,16 +376,15 @@ func (k *keeper) finish(ctx context.Context, c *claim) {
 	for key, w := range all {
 		left := k.answerWritten(w)
 		k.cfg.OnBatch(Batch{Table: key.table, Kind: key.kind, Rows: w.rows, Took: took})
-		// What the statement passed over, though the rows were locked and pending, goes
-		// the ordinary way, which looks at the rows.
+		// The statement passed over these rows although they were locked and pending. They take the ordinary
+		// way, which reads their states.
 		if len(left) > 0 {
 			k.queue.putBack(key, left)
 		}
 	}
 }
 
-// lost ends a claim whose transaction failed. Its locks are gone, and its marks
-// go the ordinary way.
+// lost ends a claim whose transaction failed. Its locks are gone, and its marks take the ordinary way.
 func (k *keeper) lost(ctx context.Context, c *claim, groups map[queueKey][]*item, err error) {
 	if tablesql.FaultOf(err) != tablesql.Passing {
 		for table := range c.targets {
@@ -404,14 +401,14 @@ func (k *keeper) lost(ctx context.Context, c *claim, groups map[queueKey][]*item
 	}
 }
 
-// release rolls the transaction back and gives the connection back. When it does not
-// end at once the connection is closed, which ends it.
+// release rolls the transaction back and returns the connection to the pool. If the rollback takes longer
+// than a second, it closes the connection, which ends the transaction too.
 func (k *keeper) release(c *claim) {
 	k.unregister(c)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if err := tablesql.Run(ctx, c.conn.Conn(), tablesql.Step{SQL: "ROLLBACK"}); err != nil {
-		_ = c.conn.Conn().Close(ctx) // it is given up anyway
+		_ = c.conn.Conn().Close(ctx) // the connection is given up anyway
 	}
 	go postgres.Release(c.conn)
 }

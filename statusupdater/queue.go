@@ -9,73 +9,71 @@ import (
 )
 
 const (
-	// A second worker takes from a queue only when half a batch waits, or when its
-	// oldest mark has waited for this long: one connection with larger statements
-	// is cheaper for the database than several with small ones, and a connection
-	// that waits for a lock must not hold up the rest.
+	// A second worker takes from a queue only when half a batch waits, or when the oldest mark has waited
+	// this long. One connection with large statements costs the database less than several with small ones.
+	// But a connection that waits for a lock must not hold up the other marks.
 	secondWorkerAfter = 20 * time.Millisecond
 	// slowFor is how long a table counts as slow after one of its statements hung.
 	slowFor = time.Minute
 )
 
-// queueKey says which marks can share a statement.
+// queueKey identifies marks that can share a statement.
 type queueKey struct {
 	table *outbox.Table
 	kind  outbox.MarkKind
-	free  bool // only rows that nobody has locked
-	// suspect: rows that may have made their statement fail, and those that were refused
-	// before. They are tried apart from the others.
+	free  bool // skip rows that other sessions have locked
+	// suspect marks rows that may have made their statement fail, or that were refused before. They are tried
+	// apart from other rows.
 	suspect bool
-	way     way // of marks of success, where delivery is exactly once
+	way     way // of marks of success, with exactly-once delivery
 }
 
-// markQueue is the queue of one kind of mark for one table.
+// markQueue is the queue of marks with one key.
 type markQueue struct {
 	key   queueKey
 	items []*item
-	since time.Time // when the first of items came
-	busy  int       // workers that have a batch of it
+	since time.Time // when the first of items was queued
+	busy  int       // workers that hold a batch of this queue
 }
 
 type item struct {
 	mark outbox.Mark
-	// expected, of an attempt, is the stored count that it raises. After an unknown
-	// outcome it stays, to tell whether the attempt was written.
+	// expected, for an attempt, is the stored count that the statement raises. It is kept after an unknown
+	// outcome, to tell whether the attempt was written.
 	expected int64
-	aside    int  // how often it was set aside
-	strikes  int  // how often a statement with it alone failed in a way that may be its doing
-	most     int  // the most rows of a batch with it; 0: any number
-	unsure   bool // a statement with it may have been committed or not
-	broke    bool // its statement broke the connection, or the connection broke by itself
+	aside    int  // how often the item was set aside
+	strikes  int  // how often a statement for this row alone failed in a way that the row may have caused
+	most     int  // largest batch that this item may be in; 0: any size
+	unsure   bool // the outcome of a statement with this item is unknown
+	broke    bool // the connection broke during its statement, for whatever cause
 }
 
-// batch is what a worker takes at once.
+// batch is the marks that a worker takes at once.
 type batch struct {
 	key   queueKey
 	items []*item
 	slow  bool // its statements may hang
 }
 
-// queue hands marks to workers. Every mark is with one worker at a time, so
-// workers do not wait for one another's row locks, and a batch is a run of the
-// WAL, so they seldom touch the same page.
+// queue hands marks to workers. Each mark is held by one worker at a time, so workers do not wait for one
+// another's row locks. A batch is a run of rows from the WAL, so workers seldom write to the same page.
 //
-// A trigger can make a table's statements last, so no table gets all workers: one is left
-// to the others, and one to tables that are not slow. It stays idle when only one table
-// has marks. It cannot be lent while that table's statements are fast: those that hang
-// begin together, and when the first is known to hang it is too late.
+// A trigger can make a table's statements slow, so no table gets all workers: one is reserved for other
+// tables, and one for tables that are not slow. A reserved worker stays idle while only one table has marks.
+// It cannot be lent while that table is fast: slow statements begin together, and once the first is known to
+// hang, no worker would be left.
 type queue struct {
 	mu       sync.Mutex
 	wake     *sync.Cond
-	rows     int // of a batch
+	rows     int // most rows of a batch
 	workers  int
-	perTable int // of the workers
+	perTable int // most workers for one table
 	queues   map[queueKey]*markQueue
-	ready    []*markQueue // those with items, the next to be served first
+	ready    []*markQueue // queues with items; the first is served next
 	closed   bool
 
-	busy     map[*outbox.Table]int // workers by table
-	suspects int                   // workers that have a batch of suspects
+	busy     map[*outbox.Table]int // number of busy workers by table
+	suspects int                   // workers that hold a batch of suspects
 	hung     map[*outbox.Table]time.Time
 }
 
@@ -92,7 +90,7 @@ func newQueue(rows, workers, tables int) *queue {
 }
 
 func (q *queue) put(marks []outbox.Mark) {
-	items := make([]item, len(marks)) // one allocation
+	items := make([]item, len(marks)) // all in one allocation
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var mq *markQueue
@@ -150,8 +148,7 @@ func (q *queue) close() {
 	q.wake.Broadcast()
 }
 
-// take waits for a batch; false: the queue was closed. The worker tells done
-// when it has dealt with the batch.
+// take waits for a batch. false: the queue was closed. The worker calls done when it has finished the batch.
 func (q *queue) take() (batch, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -166,7 +163,7 @@ func (q *queue) take() (batch, bool) {
 	return batch{}, false
 }
 
-// sleep waits for a change, at most as long as said; 0: without limit.
+// sleep waits for a change, at most for the limit; 0: without a limit.
 func (q *queue) sleep(limit time.Duration) {
 	if limit > 0 {
 		timer := time.AfterFunc(limit, func() {
@@ -179,7 +176,7 @@ func (q *queue) sleep(limit time.Duration) {
 	q.wake.Wait()
 }
 
-// next is the queue to be served, or how long to wait for one.
+// next returns the queue to serve, or nil and how long to wait for one.
 func (q *queue) next(now time.Time) (*markQueue, time.Duration) {
 	var wait time.Duration
 	for _, mq := range q.ready {
@@ -197,7 +194,7 @@ func (q *queue) next(now time.Time) (*markQueue, time.Duration) {
 	return nil, wait
 }
 
-// admits says whether a worker is left for the queue.
+// admits reports whether the queue may have another worker.
 func (q *queue) admits(key queueKey, now time.Time) bool {
 	switch {
 	case q.workers == 1:
@@ -208,7 +205,7 @@ func (q *queue) admits(key queueKey, now time.Time) bool {
 	return q.busy[key.table] < q.perTable
 }
 
-// isSlow says whether a statement of the queue may be expected to hang.
+// isSlow reports whether a statement of the queue must be expected to hang.
 func (q *queue) isSlow(key queueKey, now time.Time) bool {
 	return key.suspect || q.hungLately(key.table, now)
 }
@@ -218,8 +215,8 @@ func (q *queue) hungLately(table *outbox.Table, now time.Time) bool {
 	return hung && now.Sub(at) < slowFor
 }
 
-// slowWorkers counts the workers with a slow table, also those that took a batch of it
-// before it was slow.
+// slowWorkers counts the workers that hold a batch of a slow table, including those that took it before the
+// table was slow.
 func (q *queue) slowWorkers(now time.Time) int {
 	n := 0
 	for table := range q.hung {
@@ -230,7 +227,7 @@ func (q *queue) slowWorkers(now time.Time) int {
 	return n
 }
 
-// cut takes a batch of the queue, which goes to the end of those that are ready.
+// cut takes a batch from the queue, and moves the queue to the end of ready.
 func (q *queue) cut(mq *markQueue, now time.Time) batch {
 	n := mq.batch(q.rows)
 	b := batch{key: mq.key, items: mq.items[:n:n], slow: q.isSlow(mq.key, now)}
@@ -247,7 +244,7 @@ func (q *queue) cut(mq *markQueue, now time.Time) batch {
 	return b
 }
 
-// batch is how many of the first items may share a batch.
+// batch returns how many of the first items may form the next batch.
 func (mq *markQueue) batch(rows int) int {
 	if mq.key.way == ofUnit {
 		return wholeUnits(mq.items, rows)
@@ -263,7 +260,7 @@ func (mq *markQueue) batch(rows int) int {
 	return len(mq.items)
 }
 
-// count changes, by so many, how many workers have a batch of the queue.
+// count changes by the given number how many workers hold a batch of the queue.
 func (q *queue) count(mq *markQueue, b batch, by int) {
 	mq.busy += by
 	q.busy[b.key.table] += by

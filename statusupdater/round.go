@@ -13,20 +13,20 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// round is one statement and what is needed around it.
+// round is one statement for some of a process's items, and what it needs: connection, target and limits.
 type round struct {
 	*process
 	conn   *pgx.Conn
 	target *target
-	limit  time.Duration // how long the server may take for a statement
+	limit  time.Duration // the longest time that the server may take for a statement
 }
 
 func (r *round) run(ctx context.Context, items []*item) ([]*item, error) {
 	switch {
 	case r.key.kind == outbox.MarkAttempt:
-		// In two steps: the count is read, then raised only if it is still the one that was
-		// read. So a repeated statement whose first outcome is unknown cannot charge a row
-		// twice, and the count tells whether the first try did.
+		// An attempt takes two steps. The stored count is read, and then raised only if it is unchanged. So
+		// repeating a statement with an unknown outcome cannot charge a row twice, and the count tells
+		// whether the first try was written.
 		left, err := r.look(ctx, items, r.judgeAttempt)
 		if err != nil || len(left) == 0 {
 			return left, err
@@ -58,7 +58,7 @@ func (r *round) mark(ctx context.Context, items []*item) ([]*item, error) {
 	return r.answerWritten(w), nil
 }
 
-// unsent is an error from before a statement was sent.
+// unsent wraps an error that occurred before a statement was sent.
 type unsent struct{ error }
 
 func (e *unsent) Unwrap() error { return e.error }
@@ -83,7 +83,7 @@ func (t *target) ids(items []*item) (tablesql.Params, error) {
 	return t.relation.RowArrays(len(items), func(i int) *outbox.Row { return items[i].mark.Row })
 }
 
-// passOver says that rows which others have locked are passed over.
+// passOver reports whether the statement skips rows that other sessions have locked.
 func (r *round) passOver() bool { return r.key.free && r.target.relation.Lockable }
 
 func (r *round) settings() tablesql.Settings {
@@ -91,14 +91,13 @@ func (r *round) settings() tablesql.Settings {
 	if r.key.free || r.slow {
 		s.LockTimeout = min(s.LockTimeout, freeLockTimeout)
 	}
-	if r.cfg.Once != nil { // its transactions have several round trips
+	if r.cfg.Once != nil { // exactly-once transactions take several round trips
 		s.Guard, s.IdleTimeout = r.cfg.Once.Guard, cmp.Or(r.cfg.Once.Idle, 2*time.Second)
 	}
 	return s
 }
 
-// exec runs a statement in a transaction of its own, which is committed when
-// it returns without error.
+// exec runs a statement in a transaction of its own. The transaction is committed if exec returns no error.
 func (r *round) exec(ctx context.Context, step tablesql.Step, w *written) error {
 	steps := []tablesql.Step{r.settings().Step(nil), step}
 	if r.prepare {
@@ -115,8 +114,8 @@ func (r *round) exec(ctx context.Context, step tablesql.Step, w *written) error 
 	return nil
 }
 
-// write commits the steps at once. Where delivery is exactly once, it commits when they are known
-// to have run on the server of the leader's session.
+// write commits the steps at once. With exactly-once delivery it commits only after the steps have shown that
+// they ran on the same server as the leader's session.
 func (r *round) write(ctx context.Context, steps []tablesql.Step) error {
 	if r.cfg.Once == nil {
 		return writeMarks(ctx, r.conn, steps...)
@@ -128,7 +127,7 @@ func (r *round) write(ctx context.Context, steps []tablesql.Step) error {
 	return r.rollback(ctx, err)
 }
 
-// writeMarks runs steps that mark rows, and commit.
+// writeMarks runs steps that mark rows, and commits them.
 func writeMarks(ctx context.Context, conn *pgx.Conn, steps ...tablesql.Step) error {
 	if err := failpoint.Here(failpoint.BeforeMark); err != nil {
 		return err
@@ -139,12 +138,11 @@ func writeMarks(ctx context.Context, conn *pgx.Conn, steps ...tablesql.Step) err
 	return failpoint.Here(failpoint.AfterMark)
 }
 
-// written collects what a statement says that it wrote. It counts only once
-// the statement is committed.
+// written collects which items a statement reports as written. It is valid only after the commit.
 type written struct {
 	items []*item
 	state []outbox.MarkState // 0: not written
-	count []int              // of attempts only
+	count []int              // for attempts only
 	rows  int
 }
 
@@ -174,13 +172,13 @@ func (w *written) attempt(row [][]byte) error {
 		w.state[n] = outbox.MarkedRetry
 	case tablesql.Failed:
 		w.state[n] = outbox.MarkedFailed
-	default: // a trigger of theirs had the last word
+	default: // an application's trigger changed the state
 		w.state[n] = outbox.MarkedSettled
 	}
 	return nil
 }
 
-// answerWritten answers the items that have a state, and returns the rest.
+// answerWritten answers the items that have a state, and returns the others.
 func (u *Updater) answerWritten(w *written) (left []*item) {
 	answers := make([]outbox.Marked, 0, len(w.items))
 	for i, it := range w.items {
@@ -198,8 +196,8 @@ func (u *Updater) answerWritten(w *written) (left []*item) {
 	return left
 }
 
-// look reads the items' states, answers those that judge has an answer for,
-// and returns the rest.
+// look reads the states of the items' rows, answers the items for which judge returns a state, and returns
+// the others.
 func (r *round) look(ctx context.Context, items []*item, judge func(*item, tablesql.Seen) outbox.MarkState) ([]*item, error) {
 	l := &tablesql.Look{Relation: r.target.relation, N: len(items), Row: func(i int) *outbox.Row { return items[i].mark.Row }}
 	snapshot, err := tablesql.At(ctx, r.conn, r.settings(), r.prepare, l)
@@ -216,8 +214,8 @@ func (r *round) look(ctx context.Context, items []*item, judge func(*item, table
 	return r.answerWritten(w), nil
 }
 
-// judgeSent says what a row is that the statement did not find; 0: it is
-// pending and to be tried again.
+// judgeSent returns the answer for a row that the statement did not find. 0: the row is pending, so it is
+// tried again.
 func (r *round) judgeSent(_ *item, seen tablesql.Seen) outbox.MarkState {
 	if seen.State == tablesql.Pending {
 		return 0
@@ -225,11 +223,11 @@ func (r *round) judgeSent(_ *item, seen tablesql.Seen) outbox.MarkState {
 	return outbox.MarkedSettled
 }
 
-// judgeAttempt is judgeSent for a row that is to be charged, before it is.
+// judgeAttempt returns the answer for a row before it is charged. 0: charge it.
 func (r *round) judgeAttempt(it *item, seen tablesql.Seen) outbox.MarkState {
 	counted := r.target.marking.Counted
-	// An attempt whose outcome is unknown was written if the count rose. (If somebody
-	// else raised it, the row was charged as well.)
+	// An attempt with an unknown outcome was written if the count has risen. If another session raised the
+	// count, the row was charged all the same.
 	landed := it.unsure && (!counted || seen.Attempts > it.expected)
 	switch {
 	case seen.State == tablesql.Failed && landed:

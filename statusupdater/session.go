@@ -12,30 +12,30 @@ import (
 )
 
 const (
-	// keepSession is how long a worker keeps a connection for one table. What a trigger leaves in
-	// the session, a lock above all, stays there as long.
+	// keepSession is how long a worker keeps a connection for one table. Anything that a trigger leaves in
+	// the session, above all a lock, stays for this long.
 	keepSession = 100 * time.Millisecond
-	// keepNone is how long it keeps none after a kept one failed: a trigger may leave a role or a
-	// setting there each time.
+	// keepNone is how long a worker keeps no connection after a kept one failed: a trigger may leave a role
+	// or a setting in the session each time.
 	keepNone = time.Minute
 )
 
-// session is a worker's connection. The pool cleans each one that comes back, which takes
-// the server as long as to mark a row. So the worker keeps it for the next batches of the
-// same table, and under a trickle of marks it is cleaned only ten times a second.
+// session is a worker's connection. The pool resets every connection that is returned to it, which costs the
+// server as much as marking a row. So the worker keeps the connection for the next batches of the same table.
+// Under a trickle of marks it is then reset only ten times a second.
 type session struct {
 	pool *pgxpool.Pool
-	keep time.Duration // 0: it goes back after each batch
+	keep time.Duration // 0: the connection is returned after each batch
 
 	mu    sync.Mutex
-	idle  *pgxpool.Conn // kept; nil: none is, or it is in use
-	again bool          // the one in use was kept before
+	idle  *pgxpool.Conn // the kept connection; nil: there is none, or it is in use
+	again bool          // the connection in use was kept before
 	table *outbox.Table
 	until time.Time
-	none  time.Time // until when none is kept
+	none  time.Time // until when no connection is kept
 }
 
-// acquire gives the connection that was kept for the table, or another.
+// acquire returns the connection that was kept for the table, or else another from the pool.
 func (s *session) acquire(ctx context.Context, table *outbox.Table) (*pgxpool.Conn, error) {
 	if conn := s.take(table); conn != nil {
 		return conn, nil
@@ -50,8 +50,8 @@ func (s *session) acquire(ctx context.Context, table *outbox.Table) (*pgxpool.Co
 	return conn, err
 }
 
-// take gives the connection that was kept for the table. One that was kept for another goes back
-// to the pool.
+// take returns the connection that was kept for the table, or nil. A connection kept for another table is
+// returned to the pool.
 func (s *session) take(table *outbox.Table) *pgxpool.Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *session) take(table *outbox.Table) *pgxpool.Conn {
 	return conn
 }
 
-// release takes a connection back. One that works is kept for as long as it may be.
+// release takes a connection back. If it works, it is kept for the rest of its time.
 func (s *session) release(conn *pgxpool.Conn, works bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,32 +14,32 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// This file marks rows that are known by name only: those of a unit whose process ended
-// before it marked them, and those that were left. A row is locked, and its record is made
-// and named. Only the row that was published is marked: a later one with its id has another
-// name.
+// This file marks rows that are known by their exactlyonce.Name only: the rows of a unit whose process ended
+// before it marked them, and the rows listed in outbox_cdc.tally_left. Each row is locked, its record is made
+// again, and the record's name is compared. Only the row that was published is marked: a later row with the
+// same id has another name.
 
 // named is a row that was published.
 type named struct {
 	name    exactlyonce.Name
 	cluster string
 	unit    uint64
-	entry   int    // of outbox_cdc.tally_left, or in the unit
-	horizon uint64 // a row that is absent once all earlier transactions have ended will not come
-	item    *item  // whose mark asks for it, or nil
+	entry   int    // number in outbox_cdc.tally_left, or within the unit
+	horizon uint64 // if the row is absent once all transactions before this id have ended, it will never appear
+	item    *item  // the item whose mark asks for this row, or nil
 
 	seen        exactlyonce.Seen
-	now         exactlyonce.Name // of the row that is there
+	now         exactlyonce.Name // name of the row that the table has now
 	mark, leave bool
 }
 
-// naming makes names of rows in the table.
+// naming computes the names of a table's rows.
 type naming struct {
 	plan    *mapping.Plan
 	columns []tablesql.RowColumn
 }
 
-// of names a row of a result. Nothing of the row is kept.
+// of returns the name of a row in a query's result. It keeps no part of the row.
 func (n *naming) of(row [][]byte) (exactlyonce.Name, error) {
 	values := make([]mapping.Value, len(n.columns))
 	at := 0
@@ -53,8 +53,8 @@ func (n *naming) of(row [][]byte) (exactlyonce.Name, error) {
 	return exactlyonce.NameOf(n.plan.Row(values, new(mapping.Arena))), nil
 }
 
-// settle decides about the rows and marks those that were published and are pending, in the
-// transaction that has begun.
+// settle decides about each row, and marks those that were published and are pending. The transaction has
+// already begun.
 func (r *round) settle(ctx context.Context, list []named) error {
 	if err := r.inspect(ctx, list); err != nil {
 		return err
@@ -96,8 +96,8 @@ func (x *named) judge(state tablesql.State, snapshot *outbox.Snapshot) exactlyon
 	case tablesql.Pending:
 		return exactlyonce.Locked
 	case tablesql.Absent:
-		// The transaction that left the row has ended, so on its server the horizon is below
-		// Xmax. Else it is of another server, whose dump was restored here.
+		// The transaction that wrote the entry has ended, so on the same server its id is below Xmax.
+		// Otherwise the entry comes from another server, whose dump was restored here.
 		elsewhere := x.item != nil && x.horizon >= snapshot.Xmax
 		if snapshot.Xmin < x.horizon && !elsewhere {
 			return exactlyonce.Absent
@@ -106,7 +106,7 @@ func (x *named) judge(state tablesql.State, snapshot *outbox.Snapshot) exactlyon
 	return exactlyonce.Settled
 }
 
-// markNamed marks locked rows. A row that a trigger keeps the statement from writing is left.
+// markNamed marks locked rows. If a trigger prevents the write, the row's entry stays.
 func (r *round) markNamed(ctx context.Context, list []named, marked []int) error {
 	if len(marked) == 0 {
 		return nil
@@ -128,7 +128,7 @@ func (r *round) markNamed(ctx context.Context, list []named, marked []int) error
 	}})
 }
 
-// left marks rows that were left, and removes them from the tally, in one transaction.
+// left marks rows with entries in outbox_cdc.tally_left, and removes the entries, in one transaction.
 func (r *round) left(ctx context.Context, items []*item) ([]*item, error) {
 	list, err := r.find(ctx, items)
 	if err == nil && len(list) > 0 {
@@ -160,7 +160,7 @@ func (r *round) find(ctx context.Context, items []*item) ([]named, error) {
 		return err
 	}}
 	settings := r.settings()
-	settings.ByIndex = false // thousands of rows may be left
+	settings.ByIndex = false // thousands of entries may be there
 	err := tablesql.Run(ctx, r.conn, beginStep, settings.Step(nil), find)
 	if err != nil && tablesql.FaultOf(err) != tablesql.Passing && tablesql.FaultOf(err) != tablesql.Locked {
 		err = tallyError(err)
@@ -192,7 +192,7 @@ func parseLeft(row [][]byte, items []*item) (x named, err error) {
 	return x, err
 }
 
-// settled removes those that are not left any more.
+// settled returns the steps that remove the entries of settled rows.
 func (r *round) settled(list []named) []tablesql.Step {
 	var args tablesql.Params
 	var clusters, units, entries tablesql.Array
@@ -200,7 +200,7 @@ func (r *round) settled(list []named) []tablesql.Step {
 	for i := range list {
 		if x := &list[i]; !x.leave {
 			clusters.Add(x.cluster)
-			units.AddInt(int64(x.unit)) // #nosec G115 -- read from one
+			units.AddInt(int64(x.unit)) // read as a positive bigint
 			entries.AddInt(int64(x.entry))
 			n++
 		}
@@ -215,14 +215,14 @@ func (r *round) settled(list []named) []tablesql.Step {
 	return []tablesql.Step{{SQL: sql.TallySettled, Args: args}}
 }
 
-// answerLeft answers rows that are settled or not visible yet, and returns the rest, which are
-// locked or were not written. A row without an entry is settled.
+// answerLeft answers the items whose rows are settled or not visible yet. It returns the others, whose rows
+// are locked or were not written. An item without an entry is settled.
 func (r *round) answerLeft(items []*item, list []named) []*item {
 	state := make(map[*item]outbox.MarkState, len(items))
 	for i := range list {
 		x := &list[i]
 		if s, known := state[x.item]; known && s != outbox.MarkedSent {
-			continue // published twice under one id, and one of them is still left
+			continue // one id was published twice, and one of the two rows still has an entry
 		}
 		switch {
 		case x.leave && x.seen == exactlyonce.Absent:
@@ -250,10 +250,11 @@ func (r *round) answerLeft(items []*item, list []named) []*item {
 	return rest
 }
 
-// Recover settles the rows of a unit that the tally lacks, and notes the unit. It marks the pending
-// rows that were published, and leaves those whose fate is not known yet, or all rows if they cannot
-// be marked together. A unit that was noted meanwhile is passed over. It does not need Run, and
-// repeats nothing: an error passes, or says what to do.
+// Recover settles the rows of a unit that is in the journal but not in the tally, and notes the unit in the
+// tally. Rows that were published and are pending are marked. Rows whose fate is not known yet get an entry
+// in outbox_cdc.tally_left; so do all rows of the unit if they cannot be marked together. A unit that was
+// noted meanwhile is skipped. Recover works without Run and repeats nothing: an error is either temporary or
+// says what to do.
 func (u *Updater) Recover(ctx context.Context, cluster string, unit exactlyonce.Placed) error {
 	table := u.tableOf(unit.Table)
 	p := &process{Updater: u, session: &session{pool: u.cfg.Pool}, key: queueKey{table: table, kind: outbox.MarkSent, way: ofLeft, free: true}}
@@ -283,7 +284,8 @@ func (u *Updater) Recover(ctx context.Context, cluster string, unit exactlyonce.
 	return nil
 }
 
-// apart says whether the rows of a unit cannot be marked together, but perhaps one by one.
+// apart reports whether the error keeps the rows of a unit from being marked together, while single rows may
+// still be marked.
 func apart(err error) bool {
 	switch {
 	case err == nil, errors.Is(err, errNoted), errors.As(err, new(*postgres.Error)):
@@ -340,7 +342,7 @@ func (r *round) recoverUnit(ctx context.Context, of *outbox.Unit, names []exactl
 	return writeMarks(ctx, r.conn, append(leave.steps(), tablesql.Step{SQL: "COMMIT"})...)
 }
 
-// LeftRows are the tables' rows among those that a tally has left.
+// LeftRows returns the rows that the tally's entries name, of the given tables.
 func LeftRows(tables []*outbox.Table, left []exactlyonce.Left) (rows []*outbox.Row) {
 	byName := make(map[string]*outbox.Table, len(tables))
 	for _, t := range tables {

@@ -1,13 +1,12 @@
-// Package statusupdater writes outcomes back into the user's own tables: marks
-// in, answers out, in batched UPDATEs (or DELETEs) that change a row only while
-// it is pending. Each mark gets exactly one answer, and only after the commit
-// that it is about. Where another relay works on the same table, rows are claimed
-// before they are published, by a lock that lasts until they are marked.
+// Package statusupdater writes outcomes back into the user's own tables. It takes marks and gives answers. In
+// between it sends batched UPDATEs (or DELETEs), which change a row only while the row is pending. Each mark
+// gets exactly one answer, and only after the commit that the answer reports. Where another relay works on
+// the same table, rows are claimed before they are published, by a lock that lasts until they are marked.
 //
-// It never decides what an outcome means, and never gives up: whatever passes (a broken
-// connection, a lock, a server that starts) is repeated until the context ends. What the
-// database refuses is answered as refused, and so is a row whose statement, with it
-// alone, keeps failing in ways that usually pass. The pipeline's driver feeds it.
+// The package does not interpret outcomes, and it does not give up. After a temporary error (a broken
+// connection, a lock, a server that starts) it repeats the statement until the context ends. A mark is
+// answered as refused in two cases: the database refuses the row, or the row's statement, run for this row
+// alone, keeps failing with an error that is usually temporary. The pipeline's driver feeds the package.
 package statusupdater
 
 import (
@@ -24,86 +23,79 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// DefaultClaims is how many claims may be open at a time.
+// DefaultClaims is the default number of claims that may be open at a time.
 const DefaultClaims = 4
 
-// Config of an Updater. Zero fields take their defaults.
+// Config configures an Updater. Zero fields take their defaults.
 type Config struct {
-	// Stream is whose marks they are, for the log.
+	// Stream is the stream's name in the log.
 	Stream string
-	// Pool gives the connections. Its role needs SELECT on the columns of id
-	// and state, and UPDATE on those of state (or DELETE).
+	// Pool provides the connections. Its role needs SELECT on the id and state columns, and UPDATE on the
+	// state columns (or DELETE).
 	Pool *pgxpool.Pool
-	// Tables are the stream's; marks of others are written too.
+	// Tables are the stream's tables. Marks of other tables are written too.
 	Tables []*outbox.Table
-	// Connections is how many statements may run at a time. 2 to 4 pay. Default 3.
+	// Connections is how many statements may run at a time. More than 4 bring no gain. Default 3.
 	Connections int
-	// BatchRows is the most rows of one statement. More than 1000 do not pay.
-	// Default 1000.
+	// BatchRows is the largest number of rows in one statement. More than 1000 bring no gain. Default 1000.
 	BatchRows int
-	// Pace is the least time between two statements of one connection that are
-	// not full, so that a trickle of marks does not become a statement each.
-	// The first mark after a pause never waits. Default 5 ms.
+	// Pace is the shortest time between two statements of one connection that are not full, so that marks
+	// that trickle in share statements. The first mark after a pause never waits. Default 5 ms.
 	Pace time.Duration
-	// LockTimeout is how long a statement waits for a row that somebody else
-	// has locked. Then the locked rows are set aside, tried again each
-	// LockedRetry, and hold nobody up. Defaults 500 ms, well below PostgreSQL's
-	// deadlock_timeout (1 s), so that in a deadlock with an application's
-	// statement over many rows it is we who give way; and 1 s.
+	// LockTimeout is how long a statement waits for a locked row. After that, locked rows are set aside and
+	// tried again every LockedRetry, while other rows go on. LockTimeout is well below PostgreSQL's
+	// deadlock_timeout (1 s): in a deadlock with a large statement of the application, our statement is the
+	// one that gives way. Defaults: 500 ms and 1 s.
 	LockTimeout, LockedRetry time.Duration
-	// StatementTimeout is after how long without an answer a connection is
-	// given up. Default 12 s.
+	// StatementTimeout is how long a connection may take to answer before it is given up. Default 12 s.
 	StatementTimeout time.Duration
-	// SlowTimeout is how long a statement may take with rows, or on a table, whose
-	// statements hung before. Default 1 s.
+	// SlowTimeout bounds a statement for rows, or on a table, whose statements hung before. Default 1 s.
 	SlowTimeout time.Duration
-	// BackoffMin and BackoffMax bound the wait before a statement is repeated
-	// after an error that passes. Defaults 50 ms and 5 s.
+	// BackoffMin and BackoffMax bound the pause before a statement is repeated after a temporary error.
+	// Defaults 50 ms and 5 s.
 	BackoffMin, BackoffMax time.Duration
-	// Claims is how many claims may be open at a time, each with a connection of
-	// its own besides Connections. Default DefaultClaims.
+	// Claims is how many claims may be open at a time. Each has a connection of its own, in addition to
+	// Connections. Default DefaultClaims.
 	Claims int
-	// ClaimRows is the most rows of one claim. Default 1000.
+	// ClaimRows is the largest number of rows in one claim. Default 1000.
 	ClaimRows int
-	// ClaimBytes is about how many bytes of a claim's rows are read at once. Default 16
-	// MiB.
+	// ClaimBytes is roughly how many bytes of a claim's rows are read at once. Default 16 MiB.
 	ClaimBytes int
-	// ClaimIdle is after how long without a word from us the server ends a
-	// claim's session, and with it its locks: when this process was stopped, or
-	// the network cut. It is set as idle_in_transaction_session_timeout of the
-	// claim's transaction, whatever the server's own value; the session says
-	// something every third of it. Default 15 s.
+	// ClaimIdle is how long this process may be silent before the server ends a claim's session, and with it
+	// the locks. It matters when the process is stopped or the network is cut. It is the
+	// idle_in_transaction_session_timeout of the claim's transaction, whatever the server's own setting. The
+	// session sends a query every third of it. Default 15 s.
 	ClaimIdle time.Duration
-	// ClaimWarn is the age at which a claim is logged as a warning. Default 30 s.
+	// ClaimWarn is the age at which an open claim is logged as a warning. Default 30 s.
 	ClaimWarn time.Duration
-	// OnBatch, where set, is told of every statement that was committed. It
-	// must not block.
+	// OnBatch, if set, is called for every committed statement. It must not block.
 	OnBatch func(Batch)
-	// Explain, where set, says more of a table's refusal, such as the table's new name. It may ask the database.
+	// Explain, if set, adds detail to a table's refusal, such as the table's new name. It may query the
+	// database.
 	Explain func(context.Context, *outbox.Table, error) error
-	// Once, where delivery is exactly once, has marks of success written in the
-	// transaction that notes their unit. nil: at least once.
+	// Once, if set, selects exactly-once delivery: marks of success are written in the transaction that notes
+	// their unit. nil: at-least-once delivery.
 	Once *Once
 	Log  zerolog.Logger
 }
 
-// Batch is one committed statement, for metrics.
+// Batch describes one committed statement, for metrics.
 type Batch struct {
 	Table *outbox.Table
 	Kind  outbox.MarkKind
-	Rows  int // written
+	Rows  int // rows written
 	Took  time.Duration
 }
 
-// Stats counts what an Updater did since it was made.
+// Stats counts an Updater's work since New.
 type Stats struct {
 	Waiting int64 // marks without an answer
-	Claimed int64 // rows claimed that have neither a mark nor an Unclaim
+	Claimed int64 // claimed rows without a mark or an Unclaim
 
-	Statements, Repeated, Locked int64 // statements; those repeated after an error; rows set aside
+	Statements, Repeated, Locked int64 // statements sent; statements repeated after an error; rows set aside
 }
 
-// Updater is made by New and works while Run does.
+// Updater writes marks back. New makes it, and it works while Run does.
 type Updater struct {
 	cfg     Config
 	answers *mailbox.Mailbox[outbox.Marked]
@@ -120,12 +112,12 @@ type Updater struct {
 type target struct {
 	relation *tablesql.Relation
 	marking  tablesql.Marking
-	naming   *naming                            // where delivery is exactly once
-	contents func() (*tablesql.Contents, error) // of rows that are claimed
+	naming   *naming                            // set with exactly-once delivery
+	contents func() (*tablesql.Contents, error) // of claimed rows
 }
 
-// New returns an Updater that puts its answers into the mailbox. Config.Pool is
-// required; what else is not positive takes its default.
+// New returns an Updater that puts its answers into the mailbox. Config.Pool is required. Other fields that
+// are zero or negative take their defaults.
 func New(cfg Config, answers *mailbox.Mailbox[outbox.Marked]) *Updater {
 	setDefault(&cfg.Connections, 3)
 	setDefault(&cfg.BatchRows, 1000)
@@ -164,8 +156,8 @@ func setDefault[T int | time.Duration](field *T, value T) {
 	}
 }
 
-// Do takes marks to be written back; those of claimed rows in their claim. It never blocks: what is in flight is
-// bounded by the caller.
+// Do queues marks to be written back. Marks of claimed rows are written within their claim. Do never blocks:
+// the caller bounds how many marks are in flight.
 func (u *Updater) Do(marks ...outbox.Mark) {
 	u.stats.waiting.Add(int64(len(marks)))
 	if marks = u.claimed(marks); len(marks) > 0 {
@@ -173,7 +165,7 @@ func (u *Updater) Do(marks ...outbox.Mark) {
 	}
 }
 
-// Stats may be called by any goroutine.
+// Stats returns the counts so far. Any goroutine may call it.
 func (u *Updater) Stats() Stats {
 	u.claims.mu.Lock()
 	claimed := len(u.claims.byRow)
@@ -185,8 +177,8 @@ func (u *Updater) Stats() Stats {
 	}
 }
 
-// Run writes marks back until the context ends, and returns its error. Marks
-// that have no answer by then may or may not have been written.
+// Run writes marks back until the context ends, and returns its error. A mark without an answer by then may
+// or may not have been written.
 func (u *Updater) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	stop := context.AfterFunc(ctx, u.queue.close)

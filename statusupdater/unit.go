@@ -17,29 +17,30 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// This file marks rows that were published in Kafka transactions: the rows of a unit
-// are marked in the transaction that notes it, or left in the tally there. So marks and the knowledge of them are
-// kept together or lost together, and a unit that was noted is not marked again, which would
-// swallow a requeue. See docs/exactly-once.md.
+// This file marks rows that were published in Kafka transactions. The rows of a unit are marked in the
+// transaction that notes the unit, or get an entry in outbox_cdc.tally_left there. So the marks and the note
+// are kept or lost together. A unit that was noted is not marked again: a second mark would undo an
+// operator's requeue. See docs/exactly-once.md.
 
-// Once is what exactly-once delivery takes.
+// Once configures exactly-once delivery.
 type Once struct {
-	// Stream names the tallies.
+	// Stream is the name under which the tallies are kept.
 	Stream string
-	// Guard keeps writes away from any server but that of the leader's session.
+	// Guard lets a write commit only on the server of the leader's session.
 	Guard *tablesql.Guard
-	// Idle is after how long without a word from us the server ends a transaction. That of a stopped process
-	// holds a unit that the next leader has to note, so Idle is shorter than the lead. Default 2 s.
+	// Idle is how long this process may be silent before the server ends its open transaction. The
+	// transaction of a stopped process blocks a unit that the next leader has to note. So Idle is shorter
+	// than the time after which a silent leader is replaced. Default 2 s.
 	Idle time.Duration
 }
 
-// way says how a mark is written.
+// way is how a mark is written.
 type way uint8
 
 const (
 	ordinary way = iota
-	ofUnit       // together with the rows of its unit, which is noted
-	ofLeft       // together with its removal from the rows that are left
+	ofUnit       // together with the other rows of its unit, which is noted
+	ofLeft       // together with the removal of the row's entry from outbox_cdc.tally_left
 )
 
 func wayOf(m *outbox.Mark) way {
@@ -52,17 +53,17 @@ func wayOf(m *outbox.Mark) way {
 	return ordinary
 }
 
-// errNoted: a unit was noted before, by another try or another process.
+// errNoted: the unit is noted already, by an earlier try or another process.
 var errNoted = errors.New("the unit was noted before")
 
-// mostAhead is how far a noted unit may be ahead of the tally's head. The next start reads all
-// units between, and the journal must keep the missing one until then.
+// mostAhead is how many units a noted unit may be ahead of the tally's head. The next start reads all units
+// in between, and the journal must keep the missing one until then.
 const mostAhead = 5000
 
-// errAhead: the unit has to wait for the tally's head.
+// errAhead: the unit has to wait until the tally's head advances.
 var errAhead = fmt.Errorf("%d later units are noted in outbox_cdc.tally_unit, and the tally's head does not move on", mostAhead)
 
-// sameUnit counts the first items that share a unit.
+// sameUnit returns how many of the first items belong to one unit.
 func sameUnit(items []*item) int {
 	n := 1
 	for n < len(items) && items[n].mark.Unit == items[0].mark.Unit {
@@ -71,8 +72,8 @@ func sameUnit(items []*item) int {
 	return n
 }
 
-// wholeUnits counts the first items that are whole units with at most so many rows
-// together, or one unit.
+// wholeUnits returns how many of the first items are whole units with at most the given number of rows in
+// total. It returns at least one unit.
 func wholeUnits(items []*item, rows int) int {
 	n := sameUnit(items)
 	for n < len(items) {
@@ -90,12 +91,12 @@ type noting struct {
 	args   tablesql.Params // of sql.TallyNote
 	behind tablesql.Params // of sql.TallyBehind
 	units  int
-	// How many of the units were not noted before, have a tally, and are ahead of its
-	// head.
+	// noted, there and ahead count the units: those newly noted, those with a tally, and those ahead of the
+	// tally's head.
 	noted, there, ahead int
-	furthest            int  // how far the last of them is ahead of the head
+	furthest            int  // how far the last unit is ahead of the head
 	inOrder             bool // earlier units are noted, so the head can follow
-	told                bool // the server has done its part
+	told                bool // the server has run the statements on the tally
 }
 
 func newNoting(stream string, units []*outbox.Unit) *noting {
@@ -115,7 +116,7 @@ func newNoting(stream string, units []*outbox.Unit) *noting {
 	return n
 }
 
-// steps note the units.
+// steps returns the statements that note the units.
 func (n *noting) steps() []tablesql.Step {
 	return []tablesql.Step{
 		{SQL: sql.TallyNote, Args: n.args, Each: func([][]byte) error { n.noted++; return nil }},
@@ -131,7 +132,7 @@ func (n *noting) steps() []tablesql.Step {
 	}
 }
 
-// judge gives the error of the transaction so far.
+// judge returns the error of the transaction so far.
 func (n *noting) judge(err error) error {
 	switch {
 	case err != nil && !n.told && postgres.ServerError(err) != nil:
@@ -148,7 +149,7 @@ func (n *noting) judge(err error) error {
 	return nil
 }
 
-// tallyError is an error of a statement on our own tables, which says nothing about the user's.
+// tallyError wraps the error of a statement on our own tables. It says nothing about the user's table.
 func tallyError(err error) error {
 	e := &postgres.Error{What: "note what was published in the tally", Err: err}
 	if postgres.HasCode(err, pgerrcode.InsufficientPrivilege, pgerrcode.UndefinedTable, pgerrcode.InvalidSchemaName) {
@@ -159,7 +160,7 @@ func tallyError(err error) error {
 
 var beginStep = tablesql.Step{SQL: "BEGIN ISOLATION LEVEL READ COMMITTED"}
 
-// unitsOf are the units of the items, in their order.
+// unitsOf returns the units of the items, in order.
 func unitsOf(items []*item) (units []*outbox.Unit) {
 	for len(items) > 0 {
 		units = append(units, items[0].mark.Unit)
@@ -168,8 +169,8 @@ func unitsOf(items []*item) (units []*outbox.Unit) {
 	return units
 }
 
-// errPart is a mistake of ours, to be seen in the log: rows without a mark would be
-// neither marked nor left.
+// errPart reports a bug of this program. A unit whose marks are incomplete is not noted: the rows without a
+// mark would be neither marked nor listed in the tally.
 var errPart = errors.New("marks of a unit are missing, so none of its rows is marked: start the stream again")
 
 func whole(items []*item) bool {
@@ -183,7 +184,7 @@ func whole(items []*item) bool {
 	return true
 }
 
-// units marks the rows of units and notes these, in one transaction.
+// units marks the rows of units and notes the units, in one transaction.
 func (r *round) units(ctx context.Context, items []*item) ([]*item, error) {
 	if !whole(items) {
 		return items, errPart
@@ -207,7 +208,7 @@ func (r *round) units(ctx context.Context, items []*item) ([]*item, error) {
 	return nil, nil
 }
 
-// markUnits notes the units and marks their rows, but does not commit.
+// markUnits notes the units and marks their rows, without committing.
 func (r *round) markUnits(ctx context.Context, w *written) error {
 	mark, err := r.target.step(outbox.MarkSent, r.passOver(), w)
 	if err != nil {
@@ -224,8 +225,9 @@ func (r *round) markUnits(ctx context.Context, w *written) error {
 	return n.judge(tablesql.Run(ctx, r.conn, append([]tablesql.Step{beginStep}, steps...)...))
 }
 
-// unmarked looks at the rows that were passed over, and gives the step that leaves those that are
-// still to be marked. Of these, rows that are not visible yet are answered; pending ones are not.
+// unmarked reads the states of the rows that were passed over. It returns the step that adds an entry to
+// outbox_cdc.tally_left for each row still to be marked. Such a row is answered if it is not visible yet; a
+// pending row gets no answer yet.
 func (r *round) unmarked(ctx context.Context, w *written) ([]tablesql.Step, error) {
 	var at []int
 	for i := range w.items {
@@ -261,7 +263,8 @@ func (r *round) unmarked(ctx context.Context, w *written) ([]tablesql.Step, erro
 	return leave.steps(), nil
 }
 
-// asLeft turns marks of units into marks of left rows, and says where they queue.
+// asLeft turns marks of units into marks of rows with an entry in outbox_cdc.tally_left, and returns the key
+// of their queue.
 func (p *process) asLeft(items []*item) queueKey {
 	for _, it := range items {
 		it.mark.Unit, it.mark.InTally = nil, true
@@ -269,10 +272,9 @@ func (p *process) asLeft(items []*item) queueKey {
 	return queueKey{table: p.key.table, kind: p.key.kind, way: ofLeft, free: true}
 }
 
-// leaving collects entries of outbox_cdc.tally_left. The horizon is the id of the transaction that
-// leaves them: whatever was published before it has an earlier one. (The xmax of a snapshot will
-// not do: it is the last ended id plus one, and a row's transaction that is still open may have a
-// later id.)
+// leaving collects new entries of outbox_cdc.tally_left. The horizon is the id of the transaction that
+// inserts them: each row published before it has a transaction with a lower id. The xmax of a snapshot would
+// not do. It is the last ended id plus one, and a row's transaction that is still open may have a higher id.
 type leaving struct {
 	stream  string
 	horizon uint64
@@ -281,7 +283,7 @@ type leaving struct {
 	n                                             int
 }
 
-// horizonStep is for the transaction that has noted the units, which therefore has an id.
+// horizonStep reads the horizon. The transaction has noted the units, so it has an id.
 func (l *leaving) horizonStep() tablesql.Step {
 	return tablesql.Step{SQL: "SELECT pg_catalog.pg_current_xact_id()::pg_catalog.text", Each: func(row [][]byte) (err error) {
 		l.horizon, err = strconv.ParseUint(string(row[0]), 10, 64)
@@ -289,7 +291,7 @@ func (l *leaving) horizonStep() tablesql.Step {
 	}}
 }
 
-// add leaves the i-th of items that are whole units.
+// add makes an entry for items[i]. The items are whole units.
 func (l *leaving) add(items []*item, i int) {
 	u, row := items[i].mark.Unit, items[i].mark.Row
 	first := i
@@ -325,7 +327,7 @@ func (l *leaving) steps() []tablesql.Step {
 	return []tablesql.Step{{SQL: sql.TallyLeave, Args: args}}
 }
 
-// noteLeft notes units whose rows cannot be marked together, and leaves the rows.
+// noteLeft notes units whose rows cannot be marked together, and makes an entry for each row.
 func (r *round) noteLeft(ctx context.Context, n *noting, leave *leaving) error {
 	steps := append([]tablesql.Step{beginStep, r.settings().Step(nil)}, n.steps()...)
 	steps = append(steps, leave.horizonStep())
@@ -338,8 +340,8 @@ func (r *round) noteLeft(ctx context.Context, n *noting, leave *leaving) error {
 	return nil
 }
 
-// rollback ends a transaction that failed; the error is passed on. Where that takes long the
-// connection is closed, which ends it as well.
+// rollback ends a failed transaction and returns err. If the rollback takes long it closes the connection,
+// which ends the transaction too.
 func (r *round) rollback(ctx context.Context, err error) error {
 	if err == nil || r.conn.IsClosed() || r.conn.PgConn().TxStatus() == 'I' {
 		return err
@@ -347,7 +349,7 @@ func (r *round) rollback(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if tablesql.Run(ctx, r.conn, tablesql.Step{SQL: "ROLLBACK"}) != nil {
-		_ = r.conn.Close(ctx) // it is given up anyway
+		_ = r.conn.Close(ctx) // the connection is given up anyway
 	}
 	return err
 }
@@ -378,7 +380,8 @@ func (p *process) unitFault(ctx context.Context, items []*item, err error) {
 	}
 }
 
-// splitUnits has the first of several units tried by itself.
+// splitUnits makes the first of several units be tried by itself. It returns false where there is only one
+// unit.
 func (p *process) splitUnits(items []*item) bool {
 	n := sameUnit(items)
 	if n == len(items) {
@@ -388,13 +391,14 @@ func (p *process) splitUnits(items []*item) bool {
 	return true
 }
 
-// wait has units tried again later. No worker waits for them: the head's unit needs one.
+// wait queues units for a later try. No worker waits for them: the unit that the tally's head needs must get
+// a worker.
 func (p *process) wait(items []*item, err error) {
 	p.tellRepeat(items, err, p.cfg.LockedRetry)
 	p.later(p.key, items, p.cfg.LockedRetry)
 }
 
-// leave notes units with all of their rows left, which are then marked as single rows are.
+// leave notes units and makes an entry for each of their rows. The rows are then marked one by one.
 func (p *process) leave(ctx context.Context, items []*item) {
 	err := p.with(ctx, nil, func(ctx context.Context, r *round) error {
 		leave := leaving{stream: r.cfg.Once.Stream}
@@ -405,7 +409,7 @@ func (p *process) leave(ctx context.Context, items []*item) {
 	})
 	n := sameUnit(items)
 	switch {
-	case (errors.Is(err, errNoted) || errors.Is(err, errAhead)) && n < len(items): // which of them?
+	case (errors.Is(err, errNoted) || errors.Is(err, errAhead)) && n < len(items): // find out which unit it is
 		for ; len(items) > 0; items = items[n:] {
 			n = sameUnit(items)
 			p.leave(ctx, items[:n:n])
@@ -419,7 +423,7 @@ func (p *process) leave(ctx context.Context, items []*item) {
 	}
 }
 
-// with runs f on a connection; target may be nil where the table is not touched.
+// with runs f on a connection. target may be nil if f does not touch the table.
 func (p *process) with(ctx context.Context, t *target, f func(ctx context.Context, r *round) error) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.StatementTimeout)
 	defer cancel()
@@ -427,7 +431,7 @@ func (p *process) with(ctx context.Context, t *target, f func(ctx context.Contex
 	if err != nil {
 		return fmt.Errorf("connecting to note what was published: %w", err)
 	}
-	defer func() { go postgres.Release(conn) }() // nobody waits while it is cleaned
+	defer func() { go postgres.Release(conn) }() // nobody waits for the connection's reset
 	r := &round{process: p, conn: conn.Conn(), target: t, limit: p.cfg.StatementTimeout * 5 / 6}
 	if err = f(ctx, r); err != nil {
 		discard(conn, err)

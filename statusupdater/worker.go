@@ -22,22 +22,22 @@ import (
 )
 
 const (
-	// maxRounds is how often rows that a look shows as pending are tried at
-	// once; after that they are set aside, as locked rows are.
+	// maxRounds is how often rows that a look finds pending are tried at once. After that they are set aside,
+	// like locked rows.
 	maxRounds = 3
-	// maxStrikes is how often the statement of a row alone may fail in ways that
-	// usually pass before the row is refused.
+	// maxStrikes is how often a row's statement, run for this row alone, may fail with an error that is
+	// usually temporary. After that the row is refused.
 	maxStrikes = 5
 	// suspectParts is how many parts a suspect batch is divided into.
 	suspectParts = 8
-	// freeLockTimeout bounds the wait for other locks when locked rows are passed over.
+	// freeLockTimeout bounds the wait for table locks when locked rows are skipped.
 	freeLockTimeout = 200 * time.Millisecond
 )
 
-// work is a worker: it runs one statement at a time.
+// work is the loop of a worker, which runs one statement at a time.
 func (u *Updater) work(ctx context.Context) error {
 	s := session{pool: u.cfg.Pool}
-	if u.cfg.Once == nil { // else the tally is written there too, under no trigger's settings
+	if u.cfg.Once == nil { // with exactly-once delivery the tally is written on this connection too, so no trigger's settings may remain
 		s.keep = keepSession
 	}
 	defer s.take(nil)
@@ -62,17 +62,17 @@ func (u *Updater) newBackoff() *backoff.ExponentialBackOff {
 	return b
 }
 
-// process is the work on one batch, until each of its marks is answered or set aside. A
-// batch is split into groups when part of it is in the way.
+// process is the work on one batch, until each of its marks is answered or set aside. If some rows are an
+// obstacle, the batch is split into groups.
 type process struct {
 	*Updater
 	session  *session
 	key      queueKey
-	slow     bool      // its statements may take SlowTimeout only
-	groups   [][]*item // the last is next
-	rounds   int       // of the last group, without an error
-	reloaded bool      // the catalogue was read since the batch began
-	failing  time.Time // since when units of the batch could not be marked, or zero
+	slow     bool      // its statements get only SlowTimeout
+	groups   [][]*item // the last group is next
+	rounds   int       // tries of the last group without an error
+	reloaded bool      // the catalogue was read again for this batch
+	failing  time.Time // since when units of the batch could not be marked; zero: they could
 	backoff  *backoff.ExponentialBackOff
 }
 
@@ -80,9 +80,8 @@ func (p *process) run(ctx context.Context) {
 	for len(p.groups) > 0 && ctx.Err() == nil {
 		items := p.groups[len(p.groups)-1]
 		p.groups = p.groups[:len(p.groups)-1]
-		// Somebody may keep the table locked, or its trigger fail in a way that usually
-		// passes. The head must not wait for that, since the journal does not keep units
-		// for ever.
+		// The table may be locked, or its trigger may fail with an error that is usually temporary. The
+		// tally's head must not wait for that: the journal keeps units for a limited time.
 		overdue := p.key.way == ofUnit && !p.failing.IsZero() && time.Since(p.failing) > p.cfg.StatementTimeout
 		if overdue {
 			p.leave(ctx, items)
@@ -97,7 +96,7 @@ func (p *process) run(ctx context.Context) {
 	}
 }
 
-// again deals with rows that are pending though a statement passed them over.
+// again handles rows that a statement passed over although they are pending.
 func (p *process) again(items []*item) {
 	p.rounds++
 	switch {
@@ -107,7 +106,7 @@ func (p *process) again(items []*item) {
 		return
 	case p.key.free:
 		p.setAside(p.key, items)
-	default: // no lock was in the way
+	default: // no lock was the cause
 		p.refuse(items, errSwallowed, true)
 	}
 	p.rounds = 0
@@ -123,7 +122,7 @@ func (p *process) setAside(key queueKey, items []*item) {
 				Msg("the row was published and cannot be marked: somebody has it locked, or a trigger is in the way; it is tried again")
 		}
 	}
-	key.free = items[0].aside%10 != 0 // every tenth try waits, to learn whether a lock is the cause
+	key.free = items[0].aside%10 != 0 // every tenth try waits for the lock, to learn whether a lock is the cause
 	p.later(key, items, p.cfg.LockedRetry)
 }
 
@@ -136,7 +135,7 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 	if len(items) == 0 || ctx.Err() != nil {
 		return
 	}
-	if timedOut(err) && !p.slow { // a short limit says nothing about the table
+	if timedOut(err) && !p.slow { // with a short limit, a timeout says nothing about the table
 		p.queue.tellHung(p.key.table)
 	}
 	if p.key.way == ofUnit {
@@ -153,7 +152,7 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 		p.suspect(items, err)
 	case f == tablesql.Locked && len(items) > 1 && !p.lockable():
 		p.split(items)
-	case f == tablesql.Locked && (!p.lockable() || p.key.way == ofLeft): // units need the worker
+	case f == tablesql.Locked && (!p.lockable() || p.key.way == ofLeft): // a unit needs its worker
 		p.setAside(p.key, items)
 	case passes:
 		p.repeat(ctx, items, err)
@@ -162,7 +161,7 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 		p.targets.Forget(p.key.table)
 		p.groups = append(p.groups, items)
 	case f == tablesql.RowRefused && len(items) > 1:
-		p.split(items) // however many refuse: the others can be marked
+		p.split(items) // even if many rows refuse, the others are marked
 	default:
 		if f == tablesql.TableRefused && p.cfg.Explain != nil {
 			err = p.cfg.Explain(ctx, p.key.table, err)
@@ -171,10 +170,10 @@ func (p *process) fault(ctx context.Context, items []*item, err error) {
 	}
 }
 
-// suspicious says whether a failure that usually passes may be a row's own doing:
-// a trigger's function can raise any error, wait as long as it likes, and end its own
-// session. A restart or the network breaks connections, too, so that counts when it
-// happens twice. A server without disk or memory says so in a trigger as well.
+// suspicious reports whether the rows themselves may have caused a failure that is usually temporary. A
+// trigger's function can raise any error, run for any time, and end its own session. A restart or the network
+// breaks connections too, so a broken connection counts only the second time. A lack of disk or memory is
+// never held against a row: a trigger's error says so as well.
 func suspicious(items []*item, err error) bool {
 	switch {
 	case timedOut(err):
@@ -189,9 +188,8 @@ func brokeBefore(items []*item) bool {
 	return slices.ContainsFunc(items, func(it *item) bool { return it.broke })
 }
 
-// suspect has the items tried apart from others, in parts, so that the innocent among them
-// are marked. The parts are many, since each level costs a timeout. A row that keeps failing
-// alone is refused.
+// suspect queues the items apart from others, in several parts, so that the good rows are marked. There are
+// many parts because each level of division costs a timeout. A row that keeps failing alone is refused.
 func (p *process) suspect(items []*item, err error) {
 	key := p.key
 	key.free, key.suspect = false, true
@@ -211,7 +209,8 @@ func (p *process) suspect(items []*item, err error) {
 	p.later(key, items, p.pause(it.strikes))
 }
 
-// pause is how long a row waits for its next try alone, so that what passes has time to.
+// pause returns how long a row waits before it is tried alone again, so that a temporary cause has time to
+// pass.
 func (p *process) pause(strikes int) time.Duration {
 	return max(min(p.cfg.LockedRetry<<(strikes-1), p.cfg.BackoffMax), p.cfg.LockedRetry)
 }
@@ -220,10 +219,10 @@ func timedOut(err error) bool {
 	return postgres.HasCode(err, pgerrcode.QueryCanceled) || errors.Is(err, errHung)
 }
 
-// errHung says that the server's own limit did not end a statement.
+// errHung: a statement ran on after the server's own timeout.
 var errHung = errors.New("the statement did not end at its timeout, and its session was ended; a trigger that catches query_canceled does that")
 
-// brokenError ended the connection while a statement ran.
+// brokenError wraps an error that ended the connection while a statement ran.
 type brokenError struct{ error }
 
 func (e *brokenError) Unwrap() error { return e.error }
@@ -263,14 +262,15 @@ func answerTo(it *item, state outbox.MarkState) outbox.Marked {
 	return outbox.Marked{Row: it.mark.Row, Kind: it.mark.Kind, State: state}
 }
 
-// lockable says whether locked rows can be told from others.
+// lockable reports whether the table's statements can skip locked rows. It assumes so for a table that is not
+// known yet.
 func (p *process) lockable() bool {
 	t, known := p.targets.Known(p.key.table)
 	return !known || t.relation.Lockable
 }
 
-// round writes the items once, answers what can be answered, and returns the
-// rest. With an error, nothing of the rest is known to be written.
+// round writes the items once, answers those that it can, and returns the others. With an error, none of the
+// others is known to be written.
 func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
 	conn, t, err := p.connect(ctx, brokeBefore(items))
 	if err != nil {
@@ -279,7 +279,7 @@ func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
 	worked := false
 	defer func() { p.session.release(conn, worked) }()
 	r := round{process: p, conn: conn.Conn(), target: t, limit: p.cfg.StatementTimeout * 5 / 6}
-	// A try that may refuse a row has the whole timeout, since the server may be slow.
+	// A try that may refuse a row gets the whole timeout, since the server itself may be slow.
 	decides := len(items) == 1 && items[0].strikes > 0
 	if p.slow && !decides {
 		r.limit = min(p.cfg.SlowTimeout, r.limit)
@@ -297,9 +297,9 @@ func (p *process) round(ctx context.Context, items []*item) ([]*item, error) {
 	return left, nil
 }
 
-// connect gives a connection and the table's statements. It has a timeout of its own: no
-// row is blamed for a server that is slow to connect to. proven: the connection is tried
-// first, since the row is blamed if it breaks.
+// connect returns a connection and the table's statements. It has a timeout of its own, so that no row is
+// blamed for a server that is slow to accept connections. proven: the connection is tested first, because the
+// row will be blamed if it breaks.
 func (p *process) connect(ctx context.Context, proven bool) (*pgxpool.Conn, *target, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.StatementTimeout)
 	defer cancel()
@@ -320,8 +320,8 @@ func (p *process) connect(ctx context.Context, proven bool) (*pgxpool.Conn, *tar
 	return conn, t, err
 }
 
-// brokenBy tells what broke a connection, if the error is that it broke: a statement
-// that does not end, or something that may have been the statement.
+// brokenBy returns the cause of a broken connection: errHung for a statement that did not end, a brokenError
+// where the statement may have ended the session. It returns any other error unchanged.
 func (p *process) brokenBy(ctx context.Context, conn *pgx.Conn, err error) error {
 	switch {
 	case errors.As(err, new(*unsent)) || !conn.IsClosed():
@@ -335,14 +335,15 @@ func (p *process) brokenBy(ctx context.Context, conn *pgx.Conn, err error) error
 	return &brokenError{err}
 }
 
-// terminateHung ends our session that still runs a statement, which holds its row locked. One that waits for a
-// synchronous standby has committed. Behind a pooler the pid may be another session's.
+// terminateHung ends our own session that still runs a statement and keeps its row locked. A session that
+// waits for a synchronous standby has committed, so it is left alone. Behind a pooler the pid may belong to
+// another session.
 const terminateHung = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 	WHERE backend_type = 'client backend' AND datname = current_database() AND usename = session_user
 	AND state = 'active' AND wait_event IS DISTINCT FROM 'SyncRep' AND pid = `
 
-// endHung says whether a statement of a session that was given up still ran. Behind a
-// pooler it cannot tell.
+// endHung reports whether a session that was given up still ran a statement; if so, it ends that session.
+// Behind a pooler it cannot tell.
 func (p *process) endHung(ctx context.Context, pid uint32) bool {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.StatementTimeout/2)
 	defer cancel()
@@ -355,8 +356,8 @@ func (p *process) endHung(ctx context.Context, pid uint32) bool {
 	return err == nil && ended
 }
 
-// discard closes a connection whose error may be its own: a server that became
-// a standby, a pooler that lost a prepared statement, a half-open socket.
+// discard closes a connection that may itself be the cause of the error: the server became a standby, a
+// pooler lost a prepared statement, or the socket is half-open.
 func discard(conn *pgxpool.Conn, err error) {
 	if tablesql.FaultOf(err) == tablesql.Passing {
 		postgres.HangUp(conn.Conn())
@@ -371,7 +372,7 @@ func newTarget(relation *tablesql.Relation) (*target, error) {
 	return &target{relation: relation, marking: marking, contents: sync.OnceValues(relation.Contents)}, nil
 }
 
-// newNamedTarget is newTarget where rows are marked by their names as well.
+// newNamedTarget is newTarget for tables whose rows are also marked by name.
 func newNamedTarget(relation *tablesql.Relation) (*target, error) {
 	t, err := newTarget(relation)
 	if err != nil {
@@ -385,8 +386,8 @@ func newNamedTarget(relation *tablesql.Relation) (*target, error) {
 	return t, nil
 }
 
-// step marks rows; where free, it passes over those that others have locked. No SQL: the
-// table keeps nothing of the mark.
+// step returns the statement that marks rows. free: it skips rows that other sessions have locked. The step
+// has no SQL if the table keeps nothing of such a mark.
 func (t *target) step(kind outbox.MarkKind, free bool, w *written) (step tablesql.Step, err error) {
 	if kind == outbox.MarkAttempt {
 		w.count = make([]int, len(w.items))
