@@ -1,27 +1,27 @@
 package outbox
 
-// Use is what a mapped column is used for. A column may have several uses.
+// Use is a purpose that a mapped column serves. A column may serve several.
 type Use uint16
 
 // The uses.
 const (
 	UseID      Use = 1 << iota
-	UseOrder       // rows are swept by it
-	UseRows        // it tells our rows
+	UseOrder       // rows are swept in its order
+	UseRows        // it decides which rows are this stream's
 	UseCluster     // it names the Kafka cluster
-	UseTopic       // the topic is made of it
-	UseKey         // the key is made of it
-	UseRecord      // the rest of the record is made of it
-	UseTime        // when the row was created, and when it is due
-	UseState       // it says which rows are pending
-	UseBudget      // attempts, and how many there may be
+	UseTopic       // the topic is computed from it
+	UseKey         // the key is computed from it
+	UseRecord      // another part of the record is computed from it
+	UseTime        // the creation time, or the time before which the row is not due
+	UseState       // it tells pending rows from others
+	UseBudget      // the attempts, or the row's own budget
 	UseMark        // marks write it
 
 	UseAny Use = 1<<iota - 1
 )
 
-// Columns names the mapped columns that have any of the uses. One with several places in the mapping
-// may come several times.
+// Columns returns the names of the mapped columns that serve any of the given uses. A name may be returned
+// several times.
 func (m *Mapping) Columns(of Use) (names []string) {
 	add := func(uses Use, columns ...string) {
 		for _, name := range columns {

@@ -10,28 +10,28 @@ import (
 	"unicode/utf8"
 )
 
-// Mapping says how a table's columns become a Kafka record, and how its state
-// is read and written. Column names are as in the catalogue, unquoted.
+// Mapping says how a table's columns become a Kafka record, and how a row's state is read and written. Column
+// names are unquoted, as in the catalogue.
 type Mapping struct {
-	// ID columns identify a row; at least one. They are what a mark's UPDATE
-	// finds the row by, so they should be the primary key.
+	// ID columns identify a row; there is at least one. A mark's UPDATE finds the row by them, so they should
+	// be the primary key.
 	ID []string
 
-	// Rows are conditions, and all must hold: any other row is not ours, as if it were not there.
+	// Rows are conditions. A row for which one of them is false is ignored, as if the table did not have it.
 	Rows []RowCondition
 
 	Cluster ClusterMapping
 	Topic   Template
-	// TopicAllow are the topics that rows may name: names, and beginnings that end
-	// with a star. Empty: every topic that does not begin with two underscores.
+	// TopicAllow are the topics that rows may name. An entry is a topic's name, or a prefix that ends with a
+	// star. Empty: every topic that does not begin with two underscores.
 	TopicAllow []string
 	Key        *Expr // nil: records without key
 	Payload    PayloadMapping
 	Headers    []HeaderMapping
-	// MaxRowBytes is how many bytes the mapped columns of a row may have: one with
-	// more is not read into memory, and the row cannot become a record. 0: any number.
+	// MaxRowBytes is how many bytes the mapped columns of a row may have in total. A larger row is not read
+	// into memory and cannot become a record. 0: no limit.
 	MaxRowBytes int
-	// EventID is the header for consumers to dedupe by; an empty Name: none.
+	// EventID is the header by which consumers recognise duplicates. An empty Name: no such header.
 	EventID EventID
 	// Partition is an integer column with the record's partition, or empty.
 	Partition string
@@ -39,110 +39,110 @@ type Mapping struct {
 	Partitioner Partitioner
 	// Timestamp is a timestamp column with the record's time, or empty.
 	Timestamp string
-	// TimestampNow: a record whose Timestamp its topic refuses goes out with the time of producing. Otherwise the row waits.
+	// TimestampNow: where the topic refuses a record's Timestamp, the record is sent with the time of
+	// producing. Otherwise the row waits.
 	TimestampNow bool
 	// CreatedAt is a timestamp column used to measure latency and age, or empty.
 	CreatedAt string
-	// AvailableAfter are timestamp columns: before each of them a row is not due.
+	// AvailableAfter are timestamp columns. A row is due once the time in each of them has passed.
 	AvailableAfter []string
-	// Zone is the zone of times that have none, in every column that is read or written as a time; nil: UTC.
+	// Zone is the time zone for values without one, in every column that is read or written as a time. nil:
+	// UTC.
 	Zone *time.Location
-	// Epoch is the unit in which columns of numbers say a time, since 1970: a second, millisecond or
-	// microsecond; 0: no such column does.
+	// Epoch is the unit of numeric columns that hold a time since 1970: a second, a millisecond or a
+	// microsecond. 0: no column does.
 	Epoch time.Duration
-	// Order columns give the order of sweeping, first to last.
+	// Order are the columns that define the order of sweeping, first to last.
 	Order []string
 
 	Published Published
 	// Archive is the table that PublishedArchive moves rows to.
 	Archive ArchiveTable
 	Status  StatusMapping
-	// OnFailed says what a FAILED row does to its key.
+	// OnFailed says what a FAILED row means for later rows of its key.
 	OnFailed OnFailed
-	// Grace is how old a PENDING row must be before it can count as missed.
+	// Grace is how old a PENDING row must be before it can count as missed by the stream.
 	Grace time.Duration
 	// Retention deletes rows this long after they were sent; 0: never.
 	Retention time.Duration
-	// DropPartitions: retention deletes no row, but drops each partition by a range
-	// of CreatedAt once Retention has run out for every row in it.
+	// DropPartitions: retention deletes no rows. Instead it drops a partition (by a range of CreatedAt) once
+	// Retention has passed for every row in it.
 	DropPartitions bool
-	// RetentionUnsent deletes also rows that were never sent, this long after
-	// CreatedAt; 0: never.
+	// RetentionUnsent also deletes rows that were never sent, this long after CreatedAt. 0: never.
 	RetentionUnsent time.Duration
-	// RetentionLock is held while rows are deleted, as the application's own
-	// housekeeping does; a zero Name: none.
+	// RetentionLock is held while rows are deleted, as the application's own housekeeping does. A zero Name:
+	// no lock.
 	RetentionLock ShedLock
 
-	// Below: living next to the application's own relay, or in its place.
+	// The fields below are for tables that the application's own relay uses too, or used before.
 
-	// HeadStart is how long a committed row is left to the application's own
-	// relay. Then it is looked at, and published if it is still PENDING. 0: none.
+	// HeadStart is how long a committed row is left to the application's own relay. After that time its state
+	// is looked up, and the row is published if it is still PENDING. 0: no head start.
 	HeadStart time.Duration
-	// Writer says which rows the writer sends by itself, and until when.
+	// Writer says which rows their writer sends itself, and until when.
 	Writer WriterMapping
-	// Claim says how rows are kept from another relay while they are published.
+	// Claim says how rows are kept from another relay while they are published here.
 	Claim Claim
-	// ShedLock is the lock of the application's own relay that is held while
-	// the stream publishes rows of this table; a zero Name: none.
+	// ShedLock is the lock of the application's own relay. It is held while the stream publishes rows of this
+	// table. A zero Name: no lock.
 	ShedLock ShedLock
-	// HeadersTable is a side table with more headers; a zero Name: none.
+	// HeadersTable is a side table with further headers. A zero Name: there is none.
 	HeadersTable HeadersTable
-	// LookFirst: the application changes rows that wait, so each is looked at before it is
-	// published, and goes out as it is then.
+	// LookFirst: the application changes waiting rows, so each row is read again just before it is published,
+	// and is published with the values read then.
 	LookFirst bool
-	// FailOn are topic errors that count as errors of the row itself. If there are any,
-	// nothing else is charged but a record that is too large and a row that can be no
-	// record: other errors are retried for free.
+	// FailOn are the topic errors that count as errors of the row. If there are any, an attempt is charged
+	// only for these, for a record that is too large, and for a row that cannot become a record. After any
+	// other error the row is retried without a charge.
 	FailOn []TopicError
-	// MetricsCompat names the replaced relay whose metric names are exported
-	// besides our own (im2be, advert-market, jeap), or is empty.
+	// MetricsCompat names the replaced relay whose metric names are exported in addition to our own (im2be,
+	// advert-market, jeap). Empty: none.
 	MetricsCompat string
 }
 
-// NeedsLook says that rows are looked at once more between being read and being
-// published, and go out as they are then: to give the application's own relay its head start,
-// to claim them, to read their headers, or because they change.
+// NeedsLook reports whether rows are read once more between their arrival and their publication, and
+// published with the values read then. The reasons are a head start, a claim, headers in a side table, and
+// rows that change.
 func (m *Mapping) NeedsLook() bool {
 	return m.HeadStart > 0 || m.Claim != ClaimNone || m.HeadersTable.Name != "" || m.LookFirst
 }
 
-// WriterMapping says which rows belong to the application, which sends them
-// itself after its commit: those whose boolean Column is true, until the time
-// in the timestamp column Until has passed. NULL in either: never ours. A zero
-// Column: none.
+// WriterMapping says which rows the application sends itself after its commit. They are the rows whose
+// boolean Column is true, until the time in the timestamp column Until has passed. A row with NULL in Column
+// or Until is never ours. A zero Column: there are no such rows.
 type WriterMapping struct {
 	Column string
 	Until  string
 }
 
-// Claim is how rows are kept from another relay while they are published.
+// Claim is a way to keep rows from another relay while they are published here.
 type Claim string
 
 // The ways to claim.
 const (
 	ClaimNone Claim = ""
-	// ClaimRowLock locks rows FOR UPDATE SKIP LOCKED until their outcome is
-	// written, in the same transaction: another relay's own SKIP LOCKED passes
-	// over them, and a dead holder leaves nothing behind.
+	// ClaimRowLock locks rows by FOR UPDATE SKIP LOCKED until their outcome is written in the same
+	// transaction. Another relay that uses SKIP LOCKED passes over them. If this process dies, the locks end
+	// with its session.
 	ClaimRowLock Claim = "row_lock"
 )
 
-// ShedLock names a lock of net.javacrumbs.shedlock in its JDBC table.
+// ShedLock identifies a lock of the library net.javacrumbs.shedlock in its JDBC table.
 type ShedLock struct {
 	Schema, Table string
 	Name          string
 }
 
-// HeadersTable is a side table with headers of rows, written in the row's own
-// transaction, a header each, in the order of the Order column.
+// HeadersTable is a side table with one header per row. The headers of an outbox row are written in that
+// row's transaction and read in the order of column Order.
 type HeadersTable struct {
 	Schema, Name  string
-	Parent, Order string // Parent refers to the row's only ID column
+	Parent, Order string // Parent refers to the outbox row's only ID column
 	HeaderName    string
 	HeaderValue   string
 }
 
-// TopicError is a kind of Kafka's refusal of a whole topic.
+// TopicError is a kind of error by which Kafka refuses a whole topic.
 type TopicError string
 
 // The topic errors that FailOn can name.
@@ -152,54 +152,54 @@ const (
 	TopicMissing      TopicError = "missing_topic"      // UNKNOWN_TOPIC_OR_PARTITION
 )
 
-// Published is what happens to a row on success.
+// Published is what happens to a row once it is published.
 type Published string
 
-// What happens on success.
+// The values of Published.
 const (
-	PublishedStatus Published = "status" // its state is written
-	PublishedDelete Published = "delete" // it is deleted
-	PublishedNone   Published = "none"   // nothing: the table keeps no state
-	// PublishedArchive moves it to another table, where its state is written.
+	PublishedStatus Published = "status" // the row's state is written
+	PublishedDelete Published = "delete" // the row is deleted
+	PublishedNone   Published = "none"   // nothing happens: the table keeps no state
+	// PublishedArchive moves the row to another table, where its state is written.
 	PublishedArchive Published = "archive"
 )
 
-// Removes says that a row which was published is no longer in its table.
+// Removes reports whether a published row is removed from its table.
 func (p Published) Removes() bool { return p == PublishedDelete || p == PublishedArchive }
 
-// ArchiveTable has a column of the same name and type for every column of the outbox.
+// ArchiveTable names the table for archived rows. It has a column of the same name and type for every column
+// of the outbox table.
 type ArchiveTable struct{ Schema, Name string }
 
 func (t ArchiveTable) String() string { return t.Schema + "." + t.Name }
 
-// Partitioner is the hash of a record's key that chooses its partition.
+// Partitioner is the hash function of a record's key that chooses the record's partition.
 type Partitioner string
 
-// The hashes of producers that outbox-cdc may take a topic over from.
+// The partitioners of the producers that outbox-cdc may replace.
 const (
 	Murmur2 Partitioner = "murmur2" // the Java client
 	CRC32   Partitioner = "crc32"   // librdkafka
 	FNV1a   Partitioner = "fnv1a"   // sarama
 )
 
-// OnFailed is what a row that used up its budget does to its key.
+// OnFailed is what a row that has used up its budget means for later rows of its key.
 type OnFailed string
 
-// What a FAILED row does.
+// The values of OnFailed.
 const (
 	OnFailedSkip  OnFailed = "skip"  // later rows of the key go on
 	OnFailedBlock OnFailed = "block" // the key waits for an operator
 )
 
-// Template is literal text with columns in it, such as
-// outbox.event.${aggregatetype}: Literals[0] Columns[0] Literals[1] ….
-// len(Literals) == len(Columns)+1.
+// Template is text with columns in it, such as outbox.event.${aggregatetype}. Its parts alternate:
+// Literals[0], Columns[0], Literals[1] and so on, with len(Literals) == len(Columns)+1.
 type Template struct {
 	Literals []string
 	Columns  []Expr
 }
 
-// Known are the only topics that rows can have, empty: any.
+// Known returns all topics that the template can produce, or nothing if it can produce any topic.
 func (t *Template) Known() []string {
 	switch {
 	case len(t.Columns) == 0:
@@ -210,24 +210,24 @@ func (t *Template) Known() []string {
 	return nil
 }
 
-// Expr says where a value of a record comes from: a column, or a place in its JSON.
+// Expr says where a value of a record comes from: a column, or a place in the JSON of a column.
 type Expr struct {
 	Column string
-	// Pointer leads to a place in the column's JSON (RFC 6901): the parts, unescaped. Empty:
-	// the column itself.
+	// Pointer is the place in the column's JSON (RFC 6901), as unescaped parts. Empty: the column itself.
 	Pointer  []string
 	Encoding Encoding
-	// Or are further places, without an Or of their own: the first that is not NULL counts.
+	// Or are alternative places. The first value that is not NULL is used. An alternative has no Or of its
+	// own.
 	Or []Expr
-	// Parts, of a key: it is joined from several columns, the first of which is Column; nil: it is not.
+	// Parts, for a key, joins several columns; the first of them is Column. nil: the key is one column.
 	Parts *Template
-	// Base64: the value is decoded.
+	// Base64: the value is base64 and is decoded.
 	Base64 bool
-	// Map gives another text for the value; nil: the value itself.
+	// Map replaces the value by another text. nil: the value is used as it is.
 	Map *ValueMap
 }
 
-// Names are the columns that the value comes from.
+// Names returns the columns that the value comes from.
 func (e *Expr) Names() []string {
 	names := []string{e.Column}
 	for i := range e.Or {
@@ -241,16 +241,15 @@ func (e *Expr) Names() []string {
 	return names
 }
 
-// Plain says that the value is a column's as it is.
+// Plain reports whether the value is a column's own value, unchanged.
 func (e *Expr) Plain() bool {
 	return e.Map == nil && len(e.Pointer) == 0 && len(e.Or) == 0 && e.Parts == nil && !e.Base64
 }
 
-// MaxJSONDepth is how deep JSON may be nested from which a topic or a key is read.
+// MaxJSONDepth is the greatest nesting depth of JSON from which a topic or a key is read.
 const MaxJSONDepth = 32
 
-// ParsePointer takes a JSON Pointer apart into its parts.
-// https://www.rfc-editor.org/rfc/rfc6901
+// ParsePointer splits a JSON Pointer into its unescaped parts. https://www.rfc-editor.org/rfc/rfc6901
 func ParsePointer(text string) (parts []string, err error) {
 	if text == "" {
 		return nil, nil
@@ -271,21 +270,22 @@ func ParsePointer(text string) (parts []string, err error) {
 	return parts, nil
 }
 
-// ValueMap gives a text for another.
+// ValueMap replaces one text by another.
 type ValueMap struct {
 	Exact map[string]string
-	// Beginnings of texts. None begins another; an exact text comes first.
+	// Beginnings match texts by prefix. No prefix is the prefix of another one. An entry in Exact takes
+	// precedence.
 	Beginnings []Beginning
-	// Otherwise is the text for all others; empty: they are an error of the row.
+	// Otherwise is the result for every other text. If it is empty, any other text is an error of the row.
 	Otherwise string
-	// Leave: rows with another text are not ours.
+	// Leave: rows with any other text are not ours and are ignored.
 	Leave bool
 }
 
-// Beginning gives Text for every text that begins with With.
+// Beginning maps every text with the prefix With to Text.
 type Beginning struct{ With, Text string }
 
-// Values are all texts that the map gives, sorted.
+// Values returns all texts that the map can produce, sorted.
 func (m *ValueMap) Values() []string {
 	all := slices.Collect(maps.Values(m.Exact))
 	for _, b := range m.Beginnings {
@@ -298,11 +298,11 @@ func (m *ValueMap) Values() []string {
 	return slices.Compact(all)
 }
 
-// RowCondition is that a column has one of the values, or none of them.
+// RowCondition holds for a row whose Column has one of the values, or, with Not, none of them.
 type RowCondition struct {
 	Column string
 	Values []string
-	Null   bool // NULL is among the values
+	Null   bool // NULL counts as one of the values
 	Not    bool
 }
 
@@ -317,18 +317,18 @@ func (m *Mapping) LeavesToOthers() *Expr {
 // ClusterMapping chooses the Kafka cluster of a row.
 type ClusterMapping struct {
 	Column  string // empty: always Default
-	Default string // for NULL, blank or unknown names; empty: such a row fails
+	Default string // for NULL, blank or unknown names; empty: such a row is an error
 	Known   []string
 }
 
-// Leads says whether rows may go to the cluster.
+// Leads reports whether rows may go to the cluster.
 func (c *ClusterMapping) Leads(cluster string) bool { return c.Column != "" || c.Default == cluster }
 
-// Encoding is how a column's value becomes bytes.
+// Encoding says how a column's value becomes bytes.
 type Encoding string
 
-// The encodings. Text is what PostgreSQL prints; a bytea column is always its
-// own bytes.
+// The encodings. Text is the value as PostgreSQL prints it. The value of a bytea column is always its own
+// bytes.
 const (
 	EncodingText    Encoding = "text"
 	EncodingUUID    Encoding = "uuid"    // 16 bytes, of a uuid column
@@ -336,21 +336,20 @@ const (
 	EncodingRFC3339 Encoding = "rfc3339" // of a timestamp, in UTC
 )
 
-// PayloadMapping says what the record value is, byte for byte: bytea
-// as its bytes, text, json, jsonb and others as PostgreSQL prints them.
+// PayloadMapping says what the record's value is, byte for byte. A bytea column gives its bytes. Columns of
+// other types (text, json, jsonb and so on) give the text that PostgreSQL prints.
 type PayloadMapping struct {
 	Expr
-	// Tombstone publishes a NULL payload as a null value; otherwise it is an
-	// error of the row.
+	// Tombstone publishes a NULL payload as a null value. Otherwise a NULL payload is an error of the row.
 	Tombstone bool
 	// EmptyTombstone publishes an empty payload as a null value too.
 	EmptyTombstone bool
-	// Object: the payload is a JSON object of these members. Then the Expr has only Column: the member that people are
-	// shown. Empty: the Expr is the payload.
+	// Object are the members of the JSON object that is the payload. Expr then has only Column, the member
+	// that is shown to people. Empty: Expr is the payload.
 	Object []Member
 }
 
-// Names are the columns that the payload is made of.
+// Names returns the columns that the payload comes from.
 func (m *PayloadMapping) Names() []string {
 	names := m.Expr.Names()
 	for i := range m.Object {
@@ -359,65 +358,65 @@ func (m *PayloadMapping) Names() []string {
 	return names
 }
 
-// Plain says that the payload is a column's as it is.
+// Plain reports whether the payload is a column's own value, unchanged.
 func (m *PayloadMapping) Plain() bool { return len(m.Object) == 0 && m.Expr.Plain() }
 
-// Member is a value of an object: of a column in a form, or a constant.
+// Member is one member of a JSON object: the value of a column in some form, or a constant.
 type Member struct {
 	Name     string
-	Column   string // empty: Value
+	Column   string // empty: the member is the constant Value
 	Value    string
 	Form     MemberForm
-	OmitNull bool // leave it out where the column is NULL; otherwise it is null
+	OmitNull bool // leaves the member out where the column is NULL; otherwise the member is null
 }
 
-// MemberForm is how a column's value stands in JSON.
+// MemberForm says how a column's value is written in JSON.
 type MemberForm string
 
-// The forms.
+// The values of MemberForm.
 const (
 	MemberString  MemberForm = "string"
-	MemberJSON    MemberForm = "json" // as it is written
+	MemberJSON    MemberForm = "json" // the column's JSON as it is
 	MemberNumber  MemberForm = "number"
 	MemberBoolean MemberForm = "boolean"
 	MemberTime    MemberForm = "time" // RFC 3339, in UTC
 	MemberBase64  MemberForm = "base64"
 )
 
-// HeaderMapping is one source of headers: exactly one of Column (with Name),
-// Value (a constant, with Name), Trace (with Name) and JSON (a column with an
-// object of strings).
+// HeaderMapping is one source of headers. Exactly one of these is set: Column (with Name), Value (a constant,
+// with Name), Trace (with Name), JSON (a column with an object of strings).
 type HeaderMapping struct {
 	Name   string
 	Column string
 	Value  string
 	JSON   string
-	// Form of JSON; nil: an object of strings.
+	// Form describes the content of column JSON. nil: an object of strings.
 	Form *JSONHeaders
 	// Encoding of Column; empty: text.
 	Encoding Encoding
-	// Of Column and JSON, as in Expr.
+	// Pointer and Or apply to Column and JSON, as in Expr.
 	Pointer  []string
 	Or       []Expr
 	Base64   bool
-	OmitNull bool // leave the header out when the column is NULL; otherwise null value
-	// Trace makes the header, instead, of the columns of a trace context. It is
-	// left out where the trace or span id is NULL.
+	OmitNull bool // leaves the header out where the column is NULL; otherwise its value is null
+	// Trace builds the header from the columns of a trace context. The header is left out where the trace id
+	// or the span id is NULL.
 	Trace *TraceMapping
 }
 
-// JSONHeaders is how headers are written in a column.
+// JSONHeaders describes how a column stores headers.
 type JSONHeaders struct {
-	Properties bool // it is no JSON, but what java.util.Properties stored
+	Properties bool // the column has not JSON, but text written by java.util.Properties
 	Base64     bool // strings are base64 of the values
-	Nested     bool // an object or array is a value, as it is written; otherwise an error of the row
-	// Except are names that are left out, and beginnings that end with a star.
+	Nested     bool // an object or array becomes a header's value as it is written; otherwise it is an error of the row
+	// Except are names of headers to leave out. An entry that ends with a star is a prefix.
 	Except []string
-	// Name and Value are the keys of a list of objects, a header each; empty: it is an object.
+	// Name and Value are keys for a list of objects with one header each. Empty: the column has a single
+	// object.
 	Name, Value string
 }
 
-// Excepts says that a header of the name is left out.
+// Excepts reports whether the header with this name is left out.
 func (f *JSONHeaders) Excepts(name string) bool {
 	return slices.ContainsFunc(f.Except, func(e string) bool {
 		beginning, star := strings.CutSuffix(e, "*")
@@ -425,20 +424,20 @@ func (f *JSONHeaders) Excepts(name string) bool {
 	})
 }
 
-// Expr is where the header's value comes from, or the object with headers.
+// Expr returns where the header's value, or the JSON with headers, comes from.
 func (h *HeaderMapping) Expr() Expr {
 	return Expr{Column: cmp.Or(h.Column, h.JSON), Pointer: h.Pointer, Or: h.Or, Base64: h.Base64}
 }
 
-// TraceMapping are columns of a trace context: signed 64-bit integers that are
-// printed as unsigned hexadecimal, and a boolean; Sampled NULL counts as sampled.
+// TraceMapping names the columns of a trace context. The ids are signed 64-bit integers, printed as unsigned
+// hexadecimal. Sampled is a boolean; NULL counts as sampled.
 type TraceMapping struct {
 	TraceIDHigh, TraceID, SpanID string
 	Sampled                      string // or empty
 	Format                       TraceFormat
 }
 
-// TraceFormat is how a trace context is written.
+// TraceFormat is the format in which a trace context is written.
 type TraceFormat string
 
 // The formats of trace contexts.
@@ -447,55 +446,52 @@ const (
 	TraceB3  TraceFormat = "b3"  // https://github.com/openzipkin/b3-propagation#single-header
 )
 
-// EventID is the header that identifies an event.
+// EventID is the record header that identifies an event.
 type EventID struct {
 	Name    string
 	Columns []string // joined by ":"
 }
 
-// StatusMapping says where a row's state is kept. Either Column with values,
-// or timestamps: SentAt set means SENT, FailedAt set means FAILED, both NULL
-// PENDING. Where success removes rows the Column may be empty: what exists is PENDING.
+// StatusMapping says where a row's state is stored. One way is Column with its values. The other is
+// timestamps: SentAt set means SENT, FailedAt set means FAILED, both NULL means PENDING. Where success
+// removes rows, Column may be empty: every row in the table is then PENDING.
 type StatusMapping struct {
 	Column  string
-	Pending []string // the first is the one we would write; all are selected
-	// PendingNull: a row whose Column is NULL is pending, too.
+	Pending []string // all these values mean PENDING; the first one is the value that is written
+	// PendingNull: NULL in Column means PENDING too.
 	PendingNull bool
 	Sent        string
 	Failed      string
 
 	SentAt   string // timestamp column set on success, or empty
 	FailedAt string // timestamp column set on FAILED and cleared on success, or empty
-	// SentBy are further timestamp columns: one that is set says that somebody
-	// else sent the row.
+	// SentBy are further timestamp columns. If one is set, another relay has sent the row.
 	SentBy []string
-	// Resend is a boolean column: true makes the row PENDING whatever else it
-	// is. Every transition clears it. Or empty.
+	// Resend is a boolean column, or empty. true makes the row PENDING, whatever its other columns say. Every
+	// transition sets it to false.
 	Resend string
-	// Processing is the value of Column while another relay has the row, or
-	// empty. A row that keeps it longer than RecoverAfter, seen to be unchanged
-	// for all that time, is made PENDING again; 0: never.
+	// Processing is the value of Column while another relay works on the row, or empty. A row that stays
+	// unchanged with this value for longer than RecoverAfter is made PENDING again. RecoverAfter 0: never.
 	Processing   string
 	RecoverAfter time.Duration
 
 	Attempts    string // integer column, or empty
-	MaxAttempts int    // the budget; 0 without an Attempts column: unlimited
-	// MaxAttemptsColumn is an integer column with the row's own budget, or empty: NULL is
-	// MaxAttempts, and below 1 counts as 1, so that each row is tried.
+	MaxAttempts int    // the budget of attempts; 0 without an Attempts column: unlimited
+	// MaxAttemptsColumn is an integer column with the row's own budget, or empty. NULL stands for
+	// MaxAttempts. A value below 1 counts as 1, so that each row is tried.
 	MaxAttemptsColumn string
 	LastError         string // text column, or empty
-	// LastErrorMax cuts the error's text to this many characters; 0: 1000.
+	// LastErrorMax is how many characters of the error's text are stored; 0: 1000.
 	LastErrorMax int
 	Version      string // integer column raised by every transition, or empty
 	TouchedAt    string // timestamp column set by every transition, or empty
-	// ExpiresAt is a timestamp column set to ExpiresAfter from then on success, or empty:
-	// the application deletes rows by it.
+	// ExpiresAt is a timestamp column, or empty. On success it is set to the present time plus ExpiresAfter.
+	// The application deletes rows by it.
 	ExpiresAt    string
 	ExpiresAfter time.Duration
 }
 
-// CountDecides says that nothing but the stored count tells a FAILED row from
-// a pending one.
+// CountDecides reports whether only the stored count of attempts tells a FAILED row from a pending one.
 func (s *StatusMapping) CountDecides() bool {
 	stored := s.Column != "" && s.Failed != "" || s.Column == "" && s.FailedAt != ""
 	return !stored && s.Attempts != "" && s.MaxAttempts > 0

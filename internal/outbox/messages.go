@@ -2,169 +2,167 @@ package outbox
 
 import "time"
 
-// This file holds what the stages of a stream say to one another.
+// This file has the messages that the stages of a stream exchange.
 
-// Class is what became of rows handed to the sink.
+// Class is the kind of outcome of rows that the sink was given.
 type Class uint8
 
 // The classes of outcomes.
 const (
-	// Delivered: acknowledged by Kafka with acks=all.
+	// Delivered: Kafka acknowledged the records with acks=all.
 	Delivered Class = iota + 1
-	// Refused: the record failed alone, for a reason of its own. The sink has
-	// blocked the row's key (NULL key: nothing) and gives back its later rows.
+	// Refused: the record itself was refused. The sink now blocks the row's key and returns later rows of the
+	// key. A row with a NULL key blocks nothing.
 	Refused
-	// Withdrawn: handed back unsent. It is not in the topic, and no outstanding request can
-	// put it there. Scope says why: it is blocked, or was asked to be withdrawn.
+	// Withdrawn: the rows are returned unsent. They are not in the topic, and no outstanding request can put
+	// them there. Scope is the reason: a scope that is blocked, or one that was withdrawn by a Command.
 	Withdrawn
-	// TakenOut: it has left the sink unsent, as a Looked said. Another outcome of its key may come later.
+	// TakenOut: a Looked took the row out of the sink before it was sent. Later outcomes of its key may
+	// follow.
 	TakenOut
-	// Stale is a question, not an outcome: these rows have waited in the sink for long, and stay where they are until
-	// a Looked says what they are now.
+	// Stale is a question and no outcome. These rows have waited long in the sink. They stay there until a
+	// Looked says what they are now.
 	Stale
 )
 
-// Outcome is the sink's final word on rows, but for the class Stale. Each published row gets
-// exactly one. Per key, outcomes come in the order of publishing, and Delivered rows
-// form a prefix: after a Refused or Withdrawn row of a key come only Withdrawn
-// ones until the scope is released.
+// Outcome is the sink's final answer about rows, except for class Stale. Each published row gets exactly one.
+// Outcomes of one key come in the order of publishing. The Delivered rows of a key come first: after a
+// Refused or Withdrawn row, all further rows of the key are Withdrawn until the scope is released.
 type Outcome struct {
 	Rows  []*Row
 	Class Class
-	Scope Scope // of Refused: the row's KeyScope; of Withdrawn: why
-	// Blocked says that with this outcome the sink began to block Scope: the
-	// first outcome of a topic's error, and every Refused of a row with a key.
-	// Exactly one Release is owed for it.
+	Scope Scope // for Refused: the row's KeyScope; for Withdrawn: the reason
+	// Blocked says that the sink began to block Scope with this outcome: it is the first outcome of a topic's
+	// error, or a Refused row with a key. The sink then expects exactly one Release of the scope.
 	Blocked bool
-	Err     error // of Refused, and of Withdrawn by a topic's error
-	// Uncharged, of Refused: by the table's mapping the error is a passing one. The
-	// row is retried for ever, and no attempt is charged.
+	Err     error // set for Refused, and for a Withdrawn by a topic's error
+	// Uncharged, for Refused: the table's mapping counts the error as temporary. No attempt is charged, and
+	// the row is retried without end.
 	Uncharged bool
-	// Sent is when the try that succeeded was sent, of Delivered. For measuring
-	// only; zero: not known.
+	// Sent, for Delivered, is when the successful request was sent; zero: unknown. It is used for
+	// measurements only.
 	Sent time.Time
-	// Unit is, of Delivered exactly once, the journal record that names these rows
-	// and no others, so an outcome has all rows of its unit. Else nil.
+	// Unit, for Delivered with exactly-once delivery, is the journal record that names exactly these rows. So
+	// one outcome has all rows of the unit. Otherwise nil.
 	Unit *Unit
 }
 
-// Unit is a record in the journal of a cluster where delivery is exactly once
-// (docs/exactly-once.md). One transaction of the database marks its rows and notes it.
+// Unit is a record in a cluster's journal, with exactly-once delivery (docs/exactly-once.md). One database
+// transaction marks its rows and notes the unit.
 type Unit struct {
 	Cluster string
-	Number  uint64 // from 1, without gaps
-	Place   int64  // its offset
-	Rows    int    // how many it names
-	// UpTo, of a table without state, is the last commit among its rows; else 0.
+	Number  uint64 // counts from 1, without gaps
+	Place   int64  // offset in the journal
+	Rows    int    // how many rows it names
+	// UpTo is the commit position of its last row, for tables without state; otherwise 0.
 	UpTo LSN
 }
 
-// Command is one instruction to a sink: exactly one field is set. A sink
-// carries commands out in order, so a Release comes before the rows behind it.
+// Command is one instruction to a sink. Exactly one field is set. A sink carries commands out in order, so a
+// Release takes effect before rows that are published after it.
 type Command struct {
 	Publish []*Row
-	// Release unblocks a scope that the sink blocked on an error.
+	// Release unblocks a scope that the sink blocked after an error.
 	Release *Scope
-	// Withdraw gives back, as Withdrawn, every row of the scope that was never
-	// sent. It blocks nothing.
+	// Withdraw returns, as Withdrawn, every row of the scope that was never sent. It does not block the
+	// scope.
 	Withdraw *Scope
-	// Looked answers Stale: each Row goes out as Now, from its place, or not at all where Now is nil. A row that
-	// has left the sink meanwhile counts for nothing.
+	// Looked answers Stale. Each Row is replaced by Now in the same place, or taken out if Now is nil. A Row
+	// that is no longer in the sink is ignored.
 	Looked []Checked
-	// List asks which topics there are; the answer is a ClusterState.
+	// List asks for the names of the existing topics. The answer is a ClusterState.
 	List bool
 }
 
-// ClusterState is the sink's word on a whole Kafka cluster.
+// ClusterState is a sink's report about its whole Kafka cluster.
 type ClusterState struct {
 	Cluster string
 	Usable  bool
-	Err     error // why not
-	// Topics, where it is not nil, are those of the cluster that exist, that we may
-	// see and that are not Kafka's own. Then nothing else is said.
+	Err     error // why the cluster cannot be used
+	// Topics, if not nil, are the existing topics of the cluster that we may see, without Kafka's own. Such a
+	// report says nothing else.
 	Topics map[string]bool
 }
 
-// MarkKind is what is to be written back.
+// MarkKind is the kind of state that is written back.
 type MarkKind uint8
 
 // The kinds of marks.
 const (
-	MarkSent    MarkKind = iota + 1 // PENDING → SENT (or DELETE)
-	MarkAttempt                     // one attempt charged; FAILED when the budget is used up
+	MarkSent    MarkKind = iota + 1 // PENDING → SENT (or the row is deleted)
+	MarkAttempt                     // charges one attempt; the row becomes FAILED when its budget is used up
 )
 
-// Mark asks for one row's state to be written back.
+// Mark asks to write back the state of one row.
 type Mark struct {
 	Row    *Row
-	Reason string // of MarkAttempt: the error's text
-	// Unit of MarkSent, where delivery is exactly once: the unit's rows are marked in
-	// the transaction that notes it in the tally, and those that cannot be are put into the tally.
+	Reason string // for MarkAttempt: the error's text
+	// Unit, for MarkSent with exactly-once delivery: the unit's rows are marked in the transaction that notes
+	// the unit in the tally. Rows that cannot be marked are listed in the tally instead.
 	Unit *Unit
 	Kind MarkKind
-	// Uncharged, of MarkAttempt: nothing is to be written. The answer is
-	// MarkedRetry while the row is PENDING.
+	// Uncharged, for MarkAttempt: nothing is written. The answer is MarkedRetry while the row is PENDING.
 	Uncharged bool
-	// Spends, of MarkAttempt: this attempt uses up the row's budget, since each further one would come
-	// at once and end the same way.
+	// Spends, for MarkAttempt: this attempt uses up the row's whole budget. Further attempts would follow at
+	// once and end the same way.
 	Spends bool
-	// Refused says that the row was refused before, alone: it is tried apart from
-	// rows that were not.
+	// Refused says that the row was refused before, by itself. It is tried apart from other rows.
 	Refused bool
-	// InTally: the row could not be marked when its unit was noted, so the tally has it. The transaction
-	// that marks it removes it there; a row that is not there is not marked.
+	// InTally: the row is listed in the tally, since it could not be marked when its unit was noted. The
+	// transaction that marks the row also removes it from the list. A row that is not listed is not marked.
 	InTally bool
 }
 
-// MarkState is what the database says after a mark.
+// MarkState is the database's answer to a mark.
 type MarkState uint8
 
 // The states after a mark.
 const (
 	MarkedSent      MarkState = iota + 1 // written and committed
-	MarkedRetry                          // attempt recorded, still PENDING
-	MarkedFailed                         // attempt recorded, FAILED
-	MarkedSettled                        // terminal already, or gone
-	MarkedInvisible                      // not visible yet: ask again
+	MarkedRetry                          // attempt charged, still PENDING
+	MarkedFailed                         // attempt charged, now FAILED
+	MarkedSettled                        // in a terminal state before, or gone
+	MarkedInvisible                      // the row is not visible yet: ask again
 	MarkedRefused                        // the database refuses the statement
 )
 
 // Marked is the answer to a Mark. Each mark gets exactly one.
 type Marked struct {
 	Row      *Row
-	Attempts int   // of MarkedRetry and MarkedFailed: the stored count
-	Err      error // of MarkedRefused
+	Attempts int   // for MarkedRetry and MarkedFailed: the stored count
+	Err      error // for MarkedRefused
 	Kind     MarkKind
 	State    MarkState
-	// Alone says of MarkedRefused that the row was refused by itself: rows next to
-	// it may well be marked. Otherwise the table refuses them all.
+	// Alone, for MarkedRefused: this row was refused by itself, so other rows may well be marked. Otherwise
+	// the table refuses all rows.
 	Alone bool
 }
 
-// CheckState is what the database says of a row that may already be settled.
+// CheckState is the state of a row that was looked up.
 type CheckState uint8
 
 // The states of a checked row.
 const (
 	CheckPending   CheckState = iota + 1 // PENDING: publish
-	CheckSettled                         // terminal or gone
-	CheckInvisible                       // not visible yet: ask again
-	CheckFailed                          // terminal, and it is FAILED
+	CheckSettled                         // in a terminal state, or gone
+	CheckInvisible                       // the row is not visible yet: ask again
+	CheckFailed                          // in the terminal state FAILED
 	CheckTaken                           // another relay has it: ask again
-	CheckWaits                           // PENDING, and not due: for the watch to find
-	CheckAgain                           // not read, since it is too long with those before it: ask again
+	CheckWaits                           // PENDING but not due: the watch will find it
+	CheckAgain                           // not read, since the lookup's limit of bytes was reached: ask again
 )
 
-// Checked is the answer for one row that was to be looked at.
+// Checked is the answer for one row that was looked up.
 type Checked struct {
 	Row   *Row
 	State CheckState
-	// Now is the row as the look saw it, to be published in place of Row. It is set with CheckPending, if the table's rows
-	// are looked at before they are published (Mapping.NeedsLook), the row is Stale, or it is Late and has changed; else nil.
+	// Now is the row as the lookup read it, to be published in place of Row; otherwise nil. It is set with
+	// CheckPending in three cases: the table's rows are looked up before they are published
+	// (Mapping.NeedsLook), the row is Stale, or the row is Late and has changed.
 	Now *Row
 }
 
-// Latest is the row as it is known now.
+// Latest returns Now, or Row where Now is nil.
 func (c *Checked) Latest() *Row {
 	if c.Now != nil {
 		return c.Now
@@ -172,90 +170,88 @@ func (c *Checked) Latest() *Row {
 	return c.Row
 }
 
-// SweepRequest asks for one page of due PENDING rows, each table's in table
-// order, all tables read from one fresh snapshot. The lists of the request are
-// taken before that snapshot is.
+// SweepRequest asks for one page of PENDING rows that are due. The rows of each table come in table order,
+// and all tables are read in one new snapshot. The lists in the request were made before that snapshot.
 type SweepRequest struct {
 	Parts []SweepPart
-	// Limit is the most rows wanted over all parts, the first parts first.
+	// Limit is the largest number of rows wanted from all parts. Earlier parts come first.
 	Limit int
-	// MaxBytes cuts the page (More) when the rows' sizes add up to it.
+	// MaxBytes ends the page (with More) when the sizes of its rows add up to it.
 	MaxBytes int
-	// ForHandback: the page is a hand-back's. It has rows of every age, also those
-	// within the head start of the application's own relay.
+	// ForHandback: the page is for a hand-back. It has rows of every age, including those within the head
+	// start of the application's own relay.
 	ForHandback bool
-	// WriteWAL asks for WAL behind Page.Insert once the page was read, so that the
-	// stream gets there on an idle server.
+	// WriteWAL asks for a WAL record after Page.Insert, once the page is read, so that the stream reaches
+	// that position even on an idle server.
 	WriteWAL bool
 }
 
-// SweepPart is one table's share of a SweepRequest.
+// SweepPart is what a SweepRequest wants of one table.
 type SweepPart struct {
 	Table *Table
-	// Include: rows of any of these scopes are wanted: one wide scope (stream,
-	// cluster or table), any number of topics, or any number of key and row scopes.
+	// Include are the wanted scopes: one wide scope (stream, cluster or table), any number of topics, or any
+	// number of key and row scopes.
 	Include []Scope
-	// Known, if not nil: only rows of these topics are wanted, whatever their scope.
+	// Known, if not nil, restricts the rows to these topics, in addition to Include.
 	Known []Scope
-	// Exclude: rows of these scopes are not wanted though included.
+	// Exclude are scopes within Include that are not wanted.
 	Exclude []Scope
-	// ExcludeIDs are in flight.
+	// ExcludeIDs are the ids of rows in flight, which are not wanted.
 	ExcludeIDs []string
-	// Horizon: transactions with smaller 64-bit ids ended so long ago that their
-	// rows are Aged. 0: no such transaction is known.
+	// Horizon: rows written by transactions with smaller 64-bit ids are Aged, because these transactions
+	// ended long enough ago. 0: no such id is known.
 	Horizon uint64
 }
 
-// Page answers a SweepRequest.
+// Page is the answer to a SweepRequest.
 type Page struct {
 	Rows []*Row
-	// More says that the limit cut the page.
+	// More says that a limit ended the page, so further rows may follow.
 	More bool
-	// Snapshot that the page was read in, and Insert, the WAL insert position
-	// read after that snapshot was taken.
+	// Snapshot is the snapshot that the page was read in. Insert is the WAL insert position, read after the
+	// snapshot was taken.
 	Snapshot Snapshot
 	Insert   LSN
 }
 
-// WatchRequest asks for PENDING rows, due and past their grace, that the
-// stream may have missed. In flight and parked ones are left out.
+// WatchRequest asks for PENDING rows, due and older than their grace, that the stream may have missed. Rows
+// in flight and parked rows are left out.
 type WatchRequest struct {
-	Parts []SweepPart // Include is empty: every scope
+	Parts []SweepPart // Include is empty: every scope is wanted
 	Limit int
 }
 
-// Candidates answers a WatchRequest.
+// Candidates is the answer to a WatchRequest.
 type Candidates struct {
 	Rows []*Row
-	// Insert is the WAL insert position read with or after the rows. The edge
-	// makes sure that WAL is written behind it, so that the stream gets there.
+	// Insert is the WAL insert position, read with the rows or after them. The reader also writes a WAL
+	// record behind it, so that the stream reaches that position.
 	Insert LSN
-	// NextDue is when the next scheduled row becomes due, or zero.
+	// NextDue is when the next scheduled row becomes due; zero: none is scheduled.
 	NextDue time.Time
 }
 
-// ParkChange is written in one transaction guarded by the leader epoch.
+// ParkChange is a change of the parks. It is written in one transaction, guarded by the leader epoch.
 type ParkChange struct {
 	Put    []Park
 	Delete []Scope
 }
 
-// ParkResult is what became of a ParkChange.
+// ParkResult is the result of writing a ParkChange.
 type ParkResult uint8
 
-// The results of a ParkChange. An unknown one (the connection broke during
-// COMMIT) is written again as a whole. Losing the epoch is no result: it ends
-// the leadership.
+// The results of a ParkChange. After an unknown result (the connection broke during COMMIT) the whole change
+// is written again. Losing the epoch is not among the results, because it ends the leadership.
 const (
 	ParksCommitted ParkResult = iota + 1
 	ParksUnknown
 )
 
-// Transaction is what the WAL says of one commit.
+// Transaction describes one commit in the WAL.
 type Transaction struct {
 	XID    uint32
 	Commit LSN // position of the commit record
-	End    LSN // position behind it: what is confirmed
-	// Time of the commit by the server's clock, in microseconds since 1970.
+	End    LSN // position after the commit record, which is confirmed
+	// Time is the server's clock at the commit, in microseconds since 1970.
 	Time int64
 }

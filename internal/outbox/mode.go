@@ -1,18 +1,18 @@
 package outbox
 
-// Mode is a stream's state as people see it, while a process leads or waits for the lead. docs/internals/design.md
-// has what leads from one to another.
+// Mode is the state of a stream as people see it. docs/internals/design.md says what leads from one mode to
+// another.
 type Mode string
 
 // The modes.
 const (
-	ModeStandby Mode = "standby" // no connection leads
-	ModeStream  Mode = "stream"  // nothing is parked at stream scope
+	ModeStandby Mode = "standby" // this process does not lead
+	ModeStream  Mode = "stream"  // the stream as a whole is not parked
 	ModeHold    Mode = "hold"    // a cluster is unusable, or rows of tables without state wait
 	ModeSweep   Mode = "sweep"   // the stream is parked
-	ModePaused  Mode = "paused"  // an operator wants nothing published
+	ModePaused  Mode = "paused"  // an operator has paused the stream
 	ModeShadow  Mode = "shadow"  // nothing is published or marked
 )
 
-// Modes are all of them.
+// Modes are all modes.
 var Modes = []Mode{ModeStandby, ModeStream, ModeHold, ModeSweep, ModePaused, ModeShadow}

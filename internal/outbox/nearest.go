@@ -2,10 +2,12 @@ package outbox
 
 import "strings"
 
-// maxCompared bounds the words that are compared; PostgreSQL's own names end at 63.
+// maxCompared is the length in bytes of the longest word that is compared. PostgreSQL's own names have at
+// most 63 bytes.
 const maxCompared = 255
 
-// Nearest is the known word that is closest to word, in any case, with at most so many typos. Empty: there is none.
+// Nearest returns the known word that is closest to word, ignoring case, and has at most the given number of
+// typos. It returns "" if there is none.
 func Nearest(word string, known []string, most int) (nearest string) {
 	if len(word) > maxCompared {
 		return ""
@@ -21,8 +23,8 @@ func Nearest(word string, known []string, most int) (nearest string) {
 	return nearest
 }
 
-// typos counts the bytes to insert, delete, replace or swap with their neighbours (Damerau's
-// optimal string alignment).
+// typos returns how many bytes have to be inserted, deleted, replaced or swapped with their neighbour to turn
+// a into b (Damerau's optimal string alignment).
 func typos(a, b string) int {
 	var before []int
 	last := make([]int, len(b)+1)

@@ -1,7 +1,6 @@
-// Package outbox is the vocabulary that every other package speaks: rows,
-// positions, scopes, parks, outcomes and the mapping of a table's columns to a
-// Kafka record. It holds data and pure functions on it and never does I/O,
-// reads a clock or starts a goroutine. It imports the standard library only.
+// Package outbox defines the vocabulary of all other packages: rows, positions, scopes, parks, outcomes, and
+// the mapping of a table's columns to a Kafka record. It has data types and pure functions on them. It does
+// no I/O, reads no clock and starts no goroutine. It imports the standard library only.
 package outbox
 
 import (
@@ -17,10 +16,10 @@ import (
 // https://www.postgresql.org/docs/current/datatype-pg-lsn.html
 type LSN uint64
 
-// String prints the position as PostgreSQL does, for example 16/B374D848.
+// String formats the position as PostgreSQL does, for example 16/B374D848.
 func (l LSN) String() string { return fmt.Sprintf("%X/%X", uint32(l>>32), uint32(l)) }
 
-// ParseLSN reads what String and PostgreSQL print.
+// ParseLSN parses the format of String.
 func ParseLSN(s string) (LSN, error) {
 	var hi, lo uint32
 	if _, err := fmt.Sscanf(s, "%X/%X", &hi, &lo); err != nil {
@@ -31,75 +30,72 @@ func ParseLSN(s string) (LSN, error) {
 
 // Row is one outbox row on its way to Kafka.
 //
-// Everything above the line is written once by the code that read the row (decoder
-// or sweeper) and is read-only from then on, so any goroutine may read it. The
-// byte slices and strings point into memory shared with other rows of the same
-// batch and are never reused while a row points there.
+// The code that reads the row (decoder or sweeper) writes the fields above the first line once. After that
+// they are read-only, so any goroutine may read them. Byte slices and strings may point into memory shared
+// with other rows of the same batch. That memory is not reused while a row points to it.
 type Row struct {
 	Table *Table
-	// ID is the text of the identity columns, joined by NUL (which PostgreSQL
-	// text cannot hold). Unique within the table.
+	// ID is the text of the identity columns, joined by NUL, which PostgreSQL text cannot contain. It is
+	// unique within the table.
 	ID      string
-	Cluster string // name of the Kafka cluster, resolved to a configured one
+	Cluster string // name of a configured Kafka cluster
 	Topic   string
 	Key     []byte   // nil: a record without a key
 	Value   []byte   // nil: a tombstone
-	Headers []Header // the event id first, if it is mapped
-	// SideHeaders is how many of the Headers, the last ones, come from the
-	// mapping's HeadersTable.
+	Headers []Header // the event id is first, if it is mapped
+	// SideHeaders is the number of headers, at the end of Headers, that come from the mapping's HeadersTable.
 	SideHeaders int32
-	// Partition is the record's explicit partition, or -1 for the partitioner.
+	// Partition is the record's partition; -1: the partitioner chooses it.
 	Partition int32
-	// Pending says that the row was read in its initial state. A row inserted
-	// in another state is none of our business.
+	// Pending says that the row was read as PENDING. A row inserted in any other state is ignored.
 	Pending bool
-	// Aged says of a row read by the sweeper that it was last written before the
-	// Horizon of its SweepPart.
+	// Aged, for a row read by the sweeper, says that its last writer is older than the Horizon of the
+	// SweepPart.
 	Aged bool
-	// CreatedOffset is how many minutes a local CreatedAt is ahead of UTC.
+	// CreatedOffset is by how many minutes a local CreatedAt is ahead of UTC.
 	CreatedOffset int16
-	// Timestamp of the record in milliseconds since 1970, or 0 for the time of producing.
+	// Timestamp is the record's timestamp in milliseconds since 1970; 0: the time of producing.
 	Timestamp int64
-	// CreatedAt is the row's own creation time in microseconds since 1970, or 0 if
-	// it is not known: no column, NULL, infinite, or before 1970. With the ID it tells
-	// the row from a later one with the same ID. So a local time is kept as the column
-	// has it: nobody's rules of zones may change it. See Made.
+	// CreatedAt is the row's creation time in microseconds since 1970. It is 0 if unknown: there is no such
+	// column, or it is NULL, infinite, or before 1970. With the ID it tells the row from a later one with the
+	// same ID. So a local time is kept as the column has it, and a change of time zone rules cannot change
+	// it. See Made.
 	CreatedAt int64
-	// AvailableAt is the time, in microseconds since 1970, before which the row
-	// must not be published; 0: none. The constant Never: not known yet.
+	// AvailableAt is the time, in microseconds since 1970, before which the row must not be published. 0: no
+	// such time. Never: not known yet.
 	AvailableAt int64
-	// Err says why the row cannot become a record (topic NULL, headers not an
-	// object, …). Such a row is never published; it fails as a row of its own.
+	// Err says why the row cannot become a record (the topic is NULL, headers are no object, and so on). Such
+	// a row is never published and is charged as a bad row.
 	Err error
-	// Commit, CommitTime and XID are the position of the transaction's commit record, the
-	// time in it, in microseconds since 1970, and its id; all 0 for a row read by the
-	// sweeper.
+	// Commit is the position of the transaction's commit record. CommitTime is the time in that record, in
+	// microseconds since 1970. XID is the transaction's id. All are 0 for a row read by the sweeper.
 	Commit     LSN
 	CommitTime int64
 	XID        uint32
 
 	// ---- below: owned by package checkpoint ----
 
-	// Handle is the row's index in the core's table of rows. Late: the row waits for a look, which reads what it is now if
-	// another transaction has changed it.
+	// Handle is the row's index in the core's table of rows. Late: the row waits for a lookup, and is read
+	// again if another transaction has changed it.
 	Handle uint32
 	Late   bool
 
 	// ---- below: owned by package sink ----
 
-	// Stale: the sink has asked what the row is now. Since is when it got the row, in tenths of a second of its own.
+	// Stale: the sink has asked what the row is now. Since is when the sink got the row, in tenths of a
+	// second of the sink's own clock.
 	Stale bool
 	Since uint32
 }
 
-// Never is the AvailableAt of a row that is not ours as it was read: its
-// writer sends it, or has yet to say until when it will.
+// Never is the AvailableAt of a row that is not ours as it was read: its writer sends it, or has still to set
+// the time until which the writer will.
 const Never int64 = math.MaxInt64
 
-// Made is when a row that has a CreatedAt was created, in microseconds since 1970.
+// Made returns when a row with a CreatedAt was created, in microseconds since 1970 (UTC).
 func (r *Row) Made() int64 { return r.CreatedAt - int64(r.CreatedOffset)*60_000_000 }
 
-// Size is the memory a row holds, in bytes, as it counts against the bounds.
+// Size is the memory in bytes that a row is counted with.
 func (r *Row) Size() int {
 	n := rowOverhead + len(r.ID) + len(r.Key) + len(r.Value)
 	for i := range r.Headers {
@@ -109,52 +105,52 @@ func (r *Row) Size() int {
 }
 
 const (
-	// The Row itself, its ledger entry, its place in a batch and among the marks,
-	// and its share of pieces that other rows keep.
+	// rowOverhead covers the Row itself, its ledger entry, its places in a batch and among the marks, and its
+	// share of memory that other rows keep.
 	rowOverhead = 512
-	// HeaderOverhead is what a header takes next to its bytes.
+	// HeaderOverhead is the memory in bytes of a header in addition to its own bytes.
 	HeaderOverhead = 48
 )
 
-// Header is one record header. A nil Value is Kafka's null.
+// Header is one header of a record. A nil Value is Kafka's null.
 type Header struct {
 	Name  string
 	Value []byte
 }
 
-// Table is one outbox table of a stream: its name, its mapping, and what the
-// configuration says about it. One Table value exists per configured table for
-// the life of the process; rows and scopes refer to it by pointer or by name.
+// Table is one outbox table of a stream: its name, its mapping, and what else the configuration says about
+// it. Each configured table has one Table value for the life of the process. Rows and scopes refer to it by
+// pointer or by name.
 type Table struct {
 	Schema, Name string
 	Mapping      Mapping
-	// Share is the part of the table's rows that the stream takes; zero: all.
+	// Share is the part of the table's rows that belongs to this stream; zero: all rows.
 	Share Share
 }
 
-// String is the qualified name as configured, schema.name.
+// String returns the qualified name "schema.name" as configured.
 func (t *Table) String() string { return t.Schema + "." + t.Name }
 
-// Stateful says whether the table keeps a state that a sweep can select by.
+// Stateful reports whether the table keeps a state, by which a sweep can select rows.
 func (t *Table) Stateful() bool { return t.Mapping.Published != PublishedNone }
 
-// LooksAgain says whether rows of the table that wait for long are looked at before they go out. Nobody can change
-// those that are claimed.
+// LooksAgain reports whether rows that have waited long are looked up again before they are sent. Claimed
+// rows are not: nobody else can change them.
 func (t *Table) LooksAgain() bool { return t.Stateful() && t.Mapping.Claim == ClaimNone }
 
-// Retains says whether rows of the table are ever deleted.
+// Retains reports whether retention ever deletes rows of the table.
 func (t *Table) Retains() bool {
 	m := &t.Mapping
 	return m.Published == PublishedStatus && m.Retention > 0 || t.Stateful() && m.RetentionUnsent > 0
 }
 
-// JoinID makes a Row's ID of the text of its identity columns.
+// JoinID returns a Row's ID, made of the text of its identity columns.
 func JoinID(columns ...string) string { return strings.Join(columns, "\x00") }
 
-// SplitID is the reverse of JoinID.
+// SplitID returns the text of each identity column in an ID of JoinID.
 func SplitID(id string) []string { return strings.Split(id, "\x00") }
 
-// ScopeKind orders scopes from the widest to the narrowest.
+// ScopeKind is the kind of a Scope. A wider kind has a smaller value.
 type ScopeKind uint8
 
 // The scopes at which work can be parked, widest first.
@@ -162,17 +158,17 @@ const (
 	ScopeStream ScopeKind = iota + 1
 	ScopeCluster
 	ScopeTable
-	ScopeTopics // a table's rows for topics that are not known to exist
+	ScopeTopics // a table's rows for topics that may not exist
 	ScopeTopic
 	ScopeKey
-	ScopeRow // a row with a NULL key stands for itself, and so does one that is only to be marked
+	ScopeRow // a row with a NULL key, or a row that only has to be marked
 )
 
 var scopeNames = [...]string{"", "stream", "cluster", "table", "topics", "topic", "key", "row"}
 
 func (k ScopeKind) String() string { return scopeNames[k] }
 
-// ParseScopeKind reads what String prints.
+// ParseScopeKind parses the result of String.
 func ParseScopeKind(s string) (ScopeKind, error) {
 	if k := slices.Index(scopeNames[:], s); k > 0 {
 		return ScopeKind(k), nil
@@ -180,22 +176,21 @@ func ParseScopeKind(s string) (ScopeKind, error) {
 	return 0, fmt.Errorf("%q is not a scope (stream, cluster, table, topics, topic, key or row)", s)
 }
 
-// Scope names a set of rows of one stream. It is comparable; fields that a
-// kind does not use are empty:
+// Scope identifies a set of rows of one stream. It is comparable. A kind uses these fields, and the others
+// are empty:
 //
-//	stream: none; cluster: Cluster; table, topics: Table; topic: Cluster, Topic;
-//	key: Table, Topic, Key; row: Table, ID.
+// stream: none; cluster: Cluster; table, topics: Table; topic: Cluster, Topic; key: Table, Topic, Key; row:
+// Table, ID.
 type Scope struct {
 	Kind    ScopeKind
 	Cluster string
 	Table   string // schema.name
 	Topic   string
-	Key     string // the record key's bytes
+	Key     string // the bytes of the record's key
 	ID      string
 }
 
-// KeyScope is the narrowest scope of a row: its key, or the row itself where
-// the key is NULL.
+// KeyScope returns the narrowest scope that a row waits in: its key, or the row itself where the key is NULL.
 func KeyScope(r *Row) Scope {
 	if r.Key == nil {
 		return RowScope(r)
@@ -203,28 +198,29 @@ func KeyScope(r *Row) Scope {
 	return Scope{Kind: ScopeKey, Table: r.Table.String(), Topic: r.Topic, Key: string(r.Key)}
 }
 
-// RowScope is the scope of the row alone, whatever its key.
+// RowScope returns the scope of this row alone, whatever its key.
 func RowScope(r *Row) Scope { return Scope{Kind: ScopeRow, Table: r.Table.String(), ID: r.ID} }
 
-// TopicScope is the scope of all rows that go to one topic of one cluster.
+// TopicScope returns the scope of all rows for one topic of one cluster.
 func TopicScope(cluster, topic string) Scope {
 	return Scope{Kind: ScopeTopic, Cluster: cluster, Topic: topic}
 }
 
-// ClusterScope is the scope of all rows that go to one Kafka cluster.
+// ClusterScope returns the scope of all rows for one Kafka cluster.
 func ClusterScope(cluster string) Scope { return Scope{Kind: ScopeCluster, Cluster: cluster} }
 
-// TableScope is the scope of all rows of one table.
+// TableScope returns the scope of all rows of one table.
 func TableScope(t *Table) Scope { return Scope{Kind: ScopeTable, Table: t.String()} }
 
-// TopicsScope is the scope of a table's rows whose topics are not known to exist.
-// Which topics are is known to the code that parks it.
+// TopicsScope returns the scope of a table's rows whose topics may not exist. The code that parks this scope
+// knows which topics exist.
 func TopicsScope(t *Table) Scope { return Scope{Kind: ScopeTopics, Table: t.String()} }
 
-// StreamScope is the scope of all rows of the stream.
+// StreamScope returns the scope of all rows of the stream.
 func StreamScope() Scope { return Scope{Kind: ScopeStream} }
 
-// Contains says whether the row belongs to the scope; of topics, whether it may.
+// Contains reports whether the row belongs to the scope. For ScopeTopics it reports whether the row may
+// belong to it.
 func (s Scope) Contains(r *Row) bool {
 	switch s.Kind {
 	case ScopeStream:
@@ -261,11 +257,12 @@ func (s Scope) String() string {
 	return s.Kind.String()
 }
 
-// Shown is the beginning of a text that a row brings, for logs and lists of people: it can be
-// as long as a row may be.
-func Shown(text string) string { return Cut(text, 300) } // more than a topic's name can have
+// Shown returns the beginning of a text from a row, for logs and lists. The whole text can be as long as a
+// row may be.
+func Shown(text string) string { return Cut(text, 300) } // longer than a topic's name can be
 
-// Cut is at most so many characters of a text; what is longer ends in an Ellipsis.
+// Cut returns at most the given number of characters of a text. A longer text is cut and ends with an
+// Ellipsis.
 func Cut(text string, most int) string {
 	n := 0
 	for i := range text {
@@ -279,43 +276,43 @@ func Cut(text string, most int) string {
 // Ellipsis ends a text that was cut.
 const Ellipsis = "…"
 
-// Park is the durable statement that rows of a scope are left to the sweeper.
+// Park says durably that the rows of a scope are left to the sweeper.
 type Park struct {
 	Scope  Scope
 	Cause  Cause
 	Reason string    // for people
-	Since  time.Time // when it was parked
-	Next   time.Time // next try; zero: now
-	// RowID is the id of the FAILED row that keeps the key parked (CauseBlocked). Of a park that is
-	// Unmarked it is the row's CreatedAt, which tells the row from a later one with its id; empty: unknown.
+	Since  time.Time // when the scope was parked
+	Next   time.Time // when the next try is due; zero: now
+	// RowID is the id of the FAILED row that keeps the key parked (CauseBlocked). For a park that is Unmarked
+	// it is the row's CreatedAt, which tells the row from a later one with the same id; empty: unknown.
 	RowID string
 }
 
-// Unmarked says that the park is for a published row that the database
-// refuses to mark SENT. It is only to be marked.
+// Unmarked reports whether the park is for a published row that the database refuses to mark SENT. Such a row
+// only has to be marked.
 func (p *Park) Unmarked() bool { return p.Scope.Kind == ScopeRow && p.Cause == CauseWriteBack }
 
-// Cause is why a scope was parked, as counted in metrics.
+// Cause is why a scope is parked. Metrics count parks by it.
 type Cause string
 
 // The causes of parks.
 const (
-	CauseRowError    Cause = "row_error"   // a row of the key was refused by itself
-	CauseBlocked     Cause = "blocked"     // a FAILED row keeps its key, on_failed: block
-	CauseTopic       Cause = "topic"       // topic missing or not authorised
+	CauseRowError    Cause = "row_error"   // a row of the key was refused
+	CauseBlocked     Cause = "blocked"     // a FAILED row blocks its key (on_failed: block)
+	CauseTopic       Cause = "topic"       // the topic is missing or not authorised
 	CauseMapping     Cause = "mapping"     // the table's columns do not fit its mapping
-	CauseWriteBack   Cause = "write_back"  // the database refuses our UPDATEs or our sweep; of a row: see Park.Unmarked
+	CauseWriteBack   Cause = "write_back"  // the database refuses our UPDATEs or our sweep; for a row, see Park.Unmarked
 	CauseKeys        Cause = "keys"        // too many of the table's keys are parked
-	CauseCluster     Cause = "cluster"     // the Kafka cluster is unusable and others wait behind it
-	CauseSlot        Cause = "slot"        // slot new, lost or unsound
+	CauseCluster     Cause = "cluster"     // the Kafka cluster is unusable, and other rows wait behind its rows
+	CauseSlot        Cause = "slot"        // the slot is new, lost or unsound
 	CauseWALBudget   Cause = "wal_budget"  // the slot retains more WAL than allowed
-	CauseUnreadable  Cause = "unreadable"  // WAL that cannot be read
-	CausePublication Cause = "publication" // the publication changed or lacks the table
-	CauseScheduled   Cause = "scheduled"   // a row whose time has come
-	CauseShadow      Cause = "shadow"      // the stream only watches next to the application's own relay
-	CauseMissed      Cause = "missed"      // a PENDING row that the stream does not carry
-	CausePaused      Cause = "paused"      // an operator wants nothing of it published
-	CauseResumed     Cause = "resumed"     // what came while it was paused is left to publish
+	CauseUnreadable  Cause = "unreadable"  // the WAL cannot be read
+	CausePublication Cause = "publication" // the publication changed, or lacks the table
+	CauseScheduled   Cause = "scheduled"   // a scheduled row is now due
+	CauseShadow      Cause = "shadow"      // shadow mode: the application's own relay publishes
+	CauseMissed      Cause = "missed"      // the stream missed a PENDING row
+	CausePaused      Cause = "paused"      // an operator paused the scope
+	CauseResumed     Cause = "resumed"     // rows that came during a pause still have to be published
 )
 
 // Snapshot is a PostgreSQL snapshot, as pg_current_snapshot() shows it.
@@ -325,8 +322,8 @@ type Snapshot struct {
 	InProgress []uint64 // ascending, Xmin ≤ x < Xmax
 }
 
-// Widen gives the 64-bit id of a 32-bit transaction id as seen near the
-// snapshot: the one within 2³¹ of Xmax.
+// Widen returns the 64-bit form of a 32-bit transaction id that was seen near the snapshot: the id within 2³¹
+// of Xmax.
 func (s *Snapshot) Widen(xid uint32) uint64 {
 	wide := s.Xmax&^0xFFFFFFFF | uint64(xid)
 	switch {
@@ -338,13 +335,13 @@ func (s *Snapshot) Widen(xid uint32) uint64 {
 	return wide
 }
 
-// Ended says whether the transaction is visible in the snapshot or had ended
-// without a trace (rolled back) when it was taken.
+// Ended reports whether the transaction had ended when the snapshot was taken. It had either committed, and
+// is visible, or rolled back.
 func (s *Snapshot) Ended(wide uint64) bool {
 	return wide < s.Xmin || wide < s.Xmax && !slices.Contains(s.InProgress, wide)
 }
 
-// ParseSnapshot reads pg_current_snapshot()::text, xmin:xmax:x1,x2,….
+// ParseSnapshot parses the text of pg_current_snapshot(), "xmin:xmax:x1,x2,…".
 func ParseSnapshot(text string) (Snapshot, error) {
 	xmin, rest, _ := strings.Cut(text, ":")
 	xmax, list, ok := strings.Cut(rest, ":")
@@ -365,34 +362,36 @@ func ParseSnapshot(text string) (Snapshot, error) {
 	return s, nil
 }
 
-// Identity is what a stream remembers, in outbox_cdc.leader, of the slot that
-// it went on from. The zero value: nothing was ever streamed.
+// Identity is what a stream remembers, in outbox_cdc.leader, of the slot that it streamed from. The zero
+// value: the stream has never streamed.
 type Identity struct {
 	Slot     string
 	SystemID string // of the database cluster, from initdb
 	Timeline uint32 // raised by every promotion
-	// SlotPoint is the slot's confirmed position when the stream took it on, or a later one that the stream confirmed.
+	// SlotPoint is the slot's confirmed position when the stream first used it, or a later position that the
+	// stream confirmed.
 	SlotPoint LSN
-	// Stopped is the position confirmed last by a clean stop, or 0 while
-	// streaming. Nobody else moves the slot on.
+	// Stopped is the position that a clean stop confirmed last; 0 while streaming. Only this stream advances
+	// the slot.
 	Stopped LSN
 	// Publication changes when the publication is re-created or altered.
 	Publication string
-	// Relations are the tables' OIDs by name; 0: the table did not exist; nil: not known. In the database
-	// they include tables that are gone, and the numbers of columns, under the names that statestore.Was and
-	// statestore.NumberOf give them.
+	// Relations are the tables' OIDs by name. 0: the table did not exist. nil: unknown. In the database they
+	// also include tables that are gone, and the attribute numbers of columns, under the names of
+	// statestore.Was and statestore.NumberOf.
 	Relations map[string]uint32
 }
 
-// Fences is what a stop leaves to a stream's next leader, for one Kafka cluster: the partitions where brokers refuse every
-// earlier leader, and no request of the one that stopped is outstanding. Package sink makes and judges it.
+// Fences is what a stopped leader leaves to the next one, for one Kafka cluster. It lists the partitions
+// whose brokers refuse every earlier leader, and for which the stopped leader has no outstanding request.
+// Package sink makes and checks it.
 type Fences struct {
 	PID    int64                  `json:"pid"`
 	Epoch  int16                  `json:"epoch"`
 	Topics map[string]FencedTopic `json:"topics"`
 }
 
-// FencedTopic are the partitions, ascending, of the topic that has this id.
+// FencedTopic lists the partitions, in ascending order, of the topic with this id.
 type FencedTopic struct {
 	ID         string  `json:"id"`
 	Partitions []int32 `json:"partitions"`

@@ -5,19 +5,18 @@ import (
 	"strings"
 )
 
-// Share is one of the parts that streams of the same table split its rows into,
-// by a hash of the key: every row is of exactly one part, and all rows of a key
-// are of the same one.
+// Share is one of the parts into which streams split a table's rows, by a hash of the key. Every row belongs
+// to exactly one part. All rows of a key belong to the same part.
 type Share struct {
-	Part int // from 1
-	Of   int // 0: not split
+	Part int // counts from 1
+	Of   int // number of parts; 0: the table is not split
 }
 
-// String is the part in words.
+// String returns the share in words.
 func (s Share) String() string { return fmt.Sprintf("part %d of %d", s.Part, s.Of) }
 
-// ShareColumn is the column whose hash decides: the key's, or the first of the
-// id where records have no key.
+// ShareColumn returns the column whose hash decides: the key's column, or the first ID column where records
+// have no key.
 func (t *Table) ShareColumn() string {
 	if t.Mapping.Key != nil {
 		return t.Mapping.Key.Column
@@ -25,12 +24,12 @@ func (t *Table) ShareColumn() string {
 	return t.Mapping.ID[0]
 }
 
-// Filter is the SQL condition that a row is of the table's share, with a prefix
-// before the column, such as the table's name and a dot; empty: every row is.
+// Filter returns the SQL condition for rows of the table's share. The prefix, such as the table's name and a
+// dot, comes before the column. An empty result: every row belongs to the share.
 //
-// It may be in the WHERE clause of a publication, which allows only immutable
-// functions of the server's own and neither casts to text nor types or collations
-// of users. hash_array takes any type that can be hashed, and NULL.
+// The condition is fit for the WHERE clause of a publication. Such a clause allows only immutable functions
+// of the server itself, no casts to text, and no user-defined types or collations. hash_array accepts any
+// type that can be hashed, and NULL.
 // https://www.postgresql.org/docs/current/logical-replication-row-filter.html
 func (t *Table) Filter(prefix string) string {
 	if t.Share.Of == 0 {
@@ -40,11 +39,12 @@ func (t *Table) Filter(prefix string) string {
 	return fmt.Sprintf("((hash_array(ARRAY[%s]) & 2147483647) %% %d) = %d", column, t.Share.Of, t.Share.Part-1)
 }
 
-// SameFilter says whether two conditions differ at most as the server's printing
-// of a condition differs from Filter's: in blanks, parentheses and quotes.
+// SameFilter reports whether two conditions are equal apart from blanks, parentheses and quotes. The server
+// prints a condition of Filter with such differences.
 func SameFilter(a, b string) bool { return bare.Replace(a) == bare.Replace(b) }
 
-// HasFilter says whether a publication's condition is the share's, or that and more.
+// HasFilter reports whether a publication's condition is the share's, alone or joined with further conditions
+// by AND.
 func HasFilter(condition, share string) bool {
 	return SameFilter(condition, share) || strings.HasPrefix(bare.Replace(condition), bare.Replace(share)+"AND")
 }
