@@ -23,24 +23,25 @@ import (
 const (
 	pendingEvery = 15 * time.Second
 	failedEvery  = 5 * time.Minute // at the latest; sooner where the last count was quick
-	failedShare  = 1000            // counting them takes at most 1/failedShare of the time
-	failedRarely = time.Hour       // where a count took too long
+	failedShare  = 1000            // counting FAILED rows takes at most 1/failedShare of the time
+	failedRarely = time.Hour       // after a count that took too long
 )
 
-// backlog counts rows, as a goroutine of its own.
+// backlog counts waiting and FAILED rows, in a goroutine of its own.
 type backlog struct {
 	*questions
 	tables  []*outbox.Table
 	sweeper *sweeper.Sweeper
-	recount chan struct{} // asks for the failed rows to be counted
+	recount chan struct{} // a value asks for the FAILED rows to be counted now
 }
 
-// count counts waiting and FAILED rows, for metrics alone: its errors are only logged.
+// count counts waiting and FAILED rows until ctx ends. The counts are for metrics and status only, so errors
+// are only logged.
 func (b *backlog) count(ctx context.Context) error {
 	tick := time.Tick(pendingEvery)
 	failedAt := map[*outbox.Table]time.Time{}
 	never, noID := map[*outbox.Table]int64{}, map[*outbox.Table]int64{}
-	rarely := map[*outbox.Table]bool{} // counting them takes long
+	rarely := map[*outbox.Table]bool{} // tables whose count takes long
 	failed := b.metrics.Rows().Failed
 	for {
 		for _, t := range b.tables {
@@ -63,13 +64,14 @@ func (b *backlog) count(ctx context.Context) error {
 			now := b.metrics.Rows().Failed
 			again, failed = now != failed, now
 		}
-		if again { // the failed rows, where that is quick
+		if again { // count the FAILED rows too, where that is quick
 			maps.DeleteFunc(failedAt, func(t *outbox.Table, _ time.Time) bool { return !rarely[t] })
 		}
 	}
 }
 
-// countPending also logs rows whose ids cannot be read, when there are more than before.
+// countPending counts a table's waiting rows. It returns how many of them have an unreadable id, and logs
+// that number if it has grown from before.
 func (b *backlog) countPending(ctx context.Context, t *outbox.Table, before int64) (noID int64) {
 	began := time.Now()
 	p, err := b.sweeper.CountPending(ctx, t)
@@ -88,7 +90,8 @@ func (b *backlog) countPending(ctx context.Context, t *outbox.Table, before int6
 	return p.NoID
 }
 
-// countNeverReady counts rows that neither their writer nor anybody else will send as they are, and logs when their number changes.
+// countNeverReady counts rows that nobody sends as they are, neither their writer nor this stream. It returns
+// their number, and logs it if it differs from before.
 func (b *backlog) countNeverReady(ctx context.Context, t *outbox.Table, before int64) int64 {
 	if t.Mapping.Writer.Column == "" {
 		return 0
@@ -111,7 +114,7 @@ func (b *backlog) countNeverReady(ctx context.Context, t *outbox.Table, before i
 	return found.Rows
 }
 
-// countFailed returns when to count the table's FAILED rows again.
+// countFailed counts a table's FAILED rows and returns when to count them again.
 func (b *backlog) countFailed(ctx context.Context, t *outbox.Table) (next time.Duration) {
 	began := time.Now()
 	f, err := b.sweeper.CountFailed(ctx, t)
@@ -135,7 +138,7 @@ func (b *backlog) countFailed(ctx context.Context, t *outbox.Table) (next time.D
 	return cmp.Or(next, failedEvery)
 }
 
-// uncounted tells that gauges are old, and until when.
+// uncounted logs that the gauges are out of date, and when the next try is.
 func (b *backlog) uncounted(ctx context.Context, t *outbox.Table, err error, retry time.Duration, what string) {
 	if ctx.Err() != nil {
 		return
@@ -144,9 +147,9 @@ func (b *backlog) uncounted(ctx context.Context, t *outbox.Table, err error, ret
 	b.metrics.Uncounted(t)
 	level := zerolog.WarnLevel
 	_, unfit := errors.AsType[*tablesql.MappingError](err)
-	if _, unmapped := errors.AsType[*mapping.Error](err); unfit || unmapped { // its park says so
+	if _, unmapped := errors.AsType[*mapping.Error](err); unfit || unmapped { // the table's park tells it
 		level = zerolog.DebugLevel
-	} else if refusalOf(err) != nil { // as it mostly does here
+	} else if refusalOf(err) != nil { // the usual kind of error here
 		level = zerolog.InfoLevel
 	}
 	b.log.WithLevel(level).Err(err).Stringer("table", t).Dur("retry_in", retry).Msg(what)

@@ -9,10 +9,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// leaveWithin bounds, at a stop, the wait for the answer to a sink's last request: without it nothing is inherited.
+// leaveWithin bounds, at a stop, the wait for the answer to a sink's last request. Without the answer the
+// next leader inherits no fences.
 const leaveWithin = time.Second
 
-// carryOut does what the Core decided.
+// carryOut carries out the Core's decisions.
 func (d *driver) carryOut(r checkpoint.Ready) {
 	d.command(r.Commands)
 	if len(r.Marks) > 0 {
@@ -47,7 +48,7 @@ func (d *driver) carryOut(r checkpoint.Ready) {
 	}
 }
 
-// leave stops the sinks' work and returns the fences that the next leader inherits.
+// leave stops the sinks and returns the fences that the next leader inherits.
 func (d *driver) leave(ctx context.Context) map[string]*outbox.Fences {
 	ctx, cancel := context.WithTimeout(ctx, leaveWithin)
 	defer cancel()
@@ -58,7 +59,7 @@ func (d *driver) leave(ctx context.Context) map[string]*outbox.Fences {
 	return fences
 }
 
-// command hands commands to the sinks, each row to its cluster's.
+// command sends commands to the sinks, each row to its cluster's sink.
 func (d *driver) command(cmds []outbox.Command) {
 	if len(d.sinks) == 1 {
 		for _, s := range d.sinks {
@@ -83,7 +84,8 @@ func (d *driver) command(cmds []outbox.Command) {
 	}
 }
 
-// claim locks rows. If the connection ends meanwhile, the Core still hears what was locked, to give the locks up.
+// claim locks rows. Even if the replication connection ends meanwhile, the Core is told which rows were
+// locked, so that it can release them.
 func (d *driver) claim(rows []*outbox.Row) {
 	connection, ctx := d.connection, d.asking
 	d.running.Go(func() {
@@ -91,7 +93,7 @@ func (d *driver) claim(rows []*outbox.Row) {
 			checked, err := d.updater.Claim(ctx, rows)
 			if refusal := refusalOf(err); refusal != nil {
 				d.explain(ctx, d.pool, d.stream, refusal)
-				return answer{connection, func() { d.core.ClaimRefused(refusal.Table, refusal) }}, nil //nolint:nilerr // an answer, too
+				return answer{connection, func() { d.core.ClaimRefused(refusal.Table, refusal) }}, nil //nolint:nilerr // a refusal is an answer
 			}
 			return answer{0, func() { d.core.Claimed(checked) }}, err
 		})
@@ -101,7 +103,7 @@ func (d *driver) claim(rows []*outbox.Row) {
 	})
 }
 
-// sweep reads a page.
+// sweep reads one page.
 func (d *driver) sweep(ctx context.Context, req outbox.SweepRequest) (outbox.Page, error) {
 	page, err := d.sweeper.Sweep(ctx, req)
 	if err == nil && req.ForHandback {
@@ -120,9 +122,9 @@ func (d *driver) rewatched(answers []outbox.Checked) {
 	d.core.Rewatched(pending)
 }
 
-// writeParks writes until it is known that the change was committed, or the
-// connection ends. Then the next leadership raises the epoch, so that no try can
-// take effect any more, and reads what our table holds.
+// writeParks writes the change until it is known to be committed, or until the connection ends. After that,
+// the next leadership raises the epoch, so that no earlier try can take effect, and then reads the parks from
+// our table.
 func (d *driver) writeParks(change outbox.ParkChange) {
 	d.ask("write parks", func(ctx context.Context) (func(), error) {
 		result, err := d.store.write(ctx, change)

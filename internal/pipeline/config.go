@@ -16,69 +16,70 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// Config is one stream.
+// Config configures one stream.
 type Config struct {
 	Name string
-	// Tables of the stream, with their mappings.
+	// Tables are the stream's tables, with their mappings.
 	Tables []*outbox.Table
-	// Pool is the database with the role that reads and marks rows.
+	// Pool connects as the role that reads and marks rows.
 	Pool *pgxpool.Pool
-	// Password is that role's, where the pool's connection string does not have it.
+	// Password is the password of the Pool's role; nil: the pool's connection string has it.
 	Password secret.Reader
-	// TimelineGuard admits the Pool's connections (AfterConnect). nil: any.
+	// TimelineGuard admits the Pool's connections (AfterConnect). nil: every connection is admitted.
 	TimelineGuard *TimelineGuard
-	// Replication is the replication connection, its slot and publication.
+	// Replication configures the replication connection, the slot and the publication.
 	Replication replication.Config
-	// Sinks by Kafka cluster. The TransactionalID must be the stream's alone.
+	// Sinks are the sinks' configurations by Kafka cluster. No other stream may use their TransactionalID.
 	Sinks map[string]sink.Config
 	// Core bounds memory, pages and waits.
 	Core checkpoint.Config
-	// Once, if set, delivers each row exactly once.
+	// Once, if set, selects exactly-once delivery.
 	Once *Once
-	// Shadow: rows are read, mapped and counted, and nothing is published, swept,
-	// marked or deleted. No sink is made.
+	// Shadow: rows are only read, mapped and counted. Nothing is published, swept, marked or deleted, and no
+	// sink is made.
 	Shadow bool
-	// Limits bound how fast rows are taken.
+	// Limits bounds the rate at which rows are taken.
 	Limits Limits
 	// MarkConnections and MarkRows: see statusupdater.Config.
 	MarkConnections, MarkRows int
-	// HeartbeatInterval is how often WAL is written so that the slot of an idle
-	// database moves on.
+	// HeartbeatInterval is how often a heartbeat is written, so that the slot of an idle database advances.
 	HeartbeatInterval time.Duration
-	// KeepSlot: the slot is kept even if others make it retain more than the WAL budget.
+	// KeepSlot: the slot is kept even when other sessions make it retain more WAL than the budget.
 	KeepSlot bool
 	// DrainTimeout bounds a clean stop.
 	DrainTimeout time.Duration
-	// Silence is how long the replication connection of a leader may be quiet before that is a fault; 0: for ever.
+	// Silence is how long the replication connection of a leader may be silent before that counts as a fault;
+	// 0: without limit.
 	Silence time.Duration
-	// Unproven says why the stream has not been seen able to work since the process started; empty: it has. nil: nobody looks.
+	// Unproven returns why the stream has not yet been seen able to work since the process started; "" once
+	// it has. nil: this is not checked.
 	Unproven func() string
 
 	Metrics *metrics.Stream
-	// Traces makes spans; nil: none.
+	// Traces makes spans; nil: no spans.
 	Traces *tracing.Stream
 	Log    zerolog.Logger
 }
 
-// stateless says whether the stream's tables keep no state: all of them or none.
+// stateless reports whether the stream's tables keep no state. Either all of them do or none.
 func (c *Config) stateless() bool {
 	return slices.ContainsFunc(c.Tables, func(t *outbox.Table) bool { return !t.Stateful() })
 }
 
-// Limits bound how fast rows are taken from the WAL and from the table.
+// Limits bounds the rate at which rows are taken from the WAL and from the tables.
 type Limits struct {
-	// RowsPerSecond at most; 0: no limit.
+	// RowsPerSecond is the highest rate; 0: no limit.
 	RowsPerSecond int
-	// BackOff slows a catch-up down while standbys fall behind or sessions wait
-	// for our locks.
+	// BackOff slows a catch-up down while standbys fall behind or sessions wait for our locks.
 	BackOff bool
 }
 
-// Once makes a stream deliver each row exactly once; docs/exactly-once.md has the rules.
+// Once configures exactly-once delivery. docs/exactly-once.md has the rules.
 type Once struct {
-	// Journals are the topics that name what was published, by Kafka cluster.
+	// Journals are the journals' topics by Kafka cluster. A journal names the published rows.
 	Journals map[string]string
-	// MaxRows bounds one transaction. Brokers abort one that stays open for longer than Timeout.
+	// MaxRows bounds one Kafka transaction. Brokers abort a transaction that stays open for longer than
+	// Timeout.
 	MaxRows int
 	Timeout time.Duration
 }

@@ -34,35 +34,36 @@ type driver struct {
 	watchdog *watchdog
 	locks    locks
 	pauses   *pauses
-	once     *once         // nil: rows are delivered at least once
-	oneShot  *oneShotSweep // ends a single sweep; nil: the stream goes on
+	once     *once         // nil: at-least-once delivery
+	oneShot  *oneShotSweep // ends a sweep by command; nil: this is a stream
 
 	outcomes *mailbox.Mailbox[outbox.Outcome]
 	states   *mailbox.Mailbox[outbox.ClusterState]
 	marked   *mailbox.Mailbox[outbox.Marked]
-	// outcomesTaken and marksTaken are the memory of what was taken last.
+	// outcomesTaken and marksTaken are buffers, used again each time.
 	outcomesTaken []outbox.Outcome
 	marksTaken    []outbox.Marked
 
-	xid       uint32 // of the WAL's open transaction
-	noSlotYet bool   // nobody led the stream before, and it has not streamed: its slot was never made
-	// stopKeeping ends the extending of the application's locks; kept is closed then.
+	xid       uint32 // of the open transaction in the WAL
+	noSlotYet bool   // no process led the stream before, and this one has not streamed yet, so no slot was ever made
+	// stopKeeping stops extending the application's locks. When that has ended, kept is closed.
 	stopKeeping context.CancelFunc
 	kept        chan struct{}
-	// limit is how fast rows may come into the Core.
+	// limit paces the rows that come into the Core.
 	limit   limit
 	samples samples
-	// told has the last logged reason of each park of the stream or a table, and, without a cause, that of each table
-	// whose rows could not be read from the WAL.
+	// told has, for each park of the stream or of a table, the reason that was logged last. Under a table
+	// without a cause it has the reason why rows of that table could not be read from the WAL.
 	told map[parkedFor]string
-	// gauged is when the gauges were set last, parksShown is Core.ParkChanges as of the parks shown last,
-	// and topicEvents counts the events of single topics since gauged.
+	// gauged is when the gauges were set last. parksShown is the value of Core.ParkChanges when the parks
+	// were shown last. topicEvents counts the events about single topics since gauged.
 	gauged      time.Time
 	parksShown  uint64
 	topicEvents int
 }
 
-// drive is the stream's only loop: it feeds the Core one event at a time, and carries out what the Core decides.
+// drive is the stream's only loop. It feeds the Core one event at a time and carries out the Core's
+// decisions.
 func (d *driver) drive(stop, ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -77,12 +78,12 @@ func (d *driver) drive(stop, ctx context.Context) error {
 			d.giveLocksBack(ctx)
 			clean := d.once.closeTallies(ctx)
 			fences := d.leave(ctx)
-			if clean && !d.cfg.stateless() { // else when the slot has the position
+			if clean && !d.cfg.stateless() { // without state, this is noted once the slot has the position
 				d.lead.noteClean(ctx, fences)
 			}
 			return d.wal.finish(ctx, clean, fences)
 		}
-		pause := time.Second // the longest, see watchdog
+		pause := time.Second // the longest pause: see watchdog
 		if next := d.core.NextTick(); !next.IsZero() {
 			pause = min(pause, max(time.Until(next), 0))
 		}
@@ -125,8 +126,8 @@ func (d *driver) drive(stop, ctx context.Context) error {
 	}
 }
 
-// advance tells the Core the time, carries out what it decided, and passes on what
-// the WAL reader is to know.
+// advance tells the Core the time, carries out the Core's decisions, and passes on what the WAL reader needs
+// to know.
 func (d *driver) advance(now time.Time) {
 	d.watchdog.alive(now)
 	d.core.Tick(now)
@@ -181,10 +182,11 @@ func (d *driver) takeAnswers() {
 	}
 }
 
-// tick tells the Core the time before each input: otherwise its time may be a second old, and a head start too short by that.
+// tick tells the Core the time before each input. Without it, the Core's time may be a second old, and a head
+// start that much too short.
 func (d *driver) tick() { d.core.Tick(time.Now()) }
 
-// connChanged takes a change of the replication connection.
+// connChanged handles the beginning or the loss of a replication connection.
 func (d *driver) connChanged(e connEvent) {
 	switch {
 	case e.lost && d.once != nil:
@@ -197,7 +199,7 @@ func (d *driver) connChanged(e connEvent) {
 		e.connected.Paused = d.pauses.newer(e.paused)
 		d.wal.lacking.Store(len(e.connected.Uncovered) > 0)
 		d.core.Connect(e.connected)
-		if e.connected.Streaming { // else what is wrong with the slot is still wrong
+		if e.connected.Streaming { // otherwise the fault of the slot is still there
 			d.works()
 		}
 	}
@@ -231,7 +233,7 @@ func (d *driver) feed(b *batch) {
 		case decoder.TableBroken:
 			level, scope := zerolog.ErrorLevel, outbox.TableScope(e.Table).String()
 			for about, reason := range d.told {
-				if about.scope == scope && reason == e.Err.Error() { // the table's park told it
+				if about.scope == scope && reason == e.Err.Error() { // already logged with the table's park
 					level = zerolog.InfoLevel
 				}
 			}
@@ -255,11 +257,11 @@ func (d *driver) feed(b *batch) {
 	d.wal.giveBack(b)
 }
 
-// unmapped: the publication holds a relation that is no table of the stream. If
-// it is a partition that came later, the connection restarts to know it; its
-// rows so far are found by the watch.
+// unmapped handles a row of a relation in the publication that is no table of the stream. If the relation is
+// a new partition, the connection restarts, so that the decoder learns of it. The watch finds the partition's
+// earlier rows.
 func (d *driver) unmapped(name string, oid uint32) {
-	if table := d.learned.tableOf(oid); table != "" && d.cfg.stateless() { // no state in the table finds them again
+	if table := d.learned.tableOf(oid); table != "" && d.cfg.stateless() { // without state, nothing finds these rows again
 		const message = "rows were written while their table had another name: the stream passed them over, and nothing publishes them"
 		d.metrics.PublicationChanged()
 		d.tracker.recordEvent("publication", message+": table "+table+", then "+name)
@@ -277,7 +279,8 @@ func (d *driver) unmapped(name string, oid uint32) {
 	})
 }
 
-// waitsFor tells why the stream waits: rows of a table without state were passed over, and nothing finds them again.
+// waitsFor reports why the stream waits: rows of a table without state were passed over, and nothing can find
+// them again.
 func (d *driver) waitsFor(t *outbox.Table) {
 	if t.Stateful() || d.cfg.Shadow {
 		return

@@ -10,27 +10,29 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// askEvery is the least time between two questions where the WAL ends.
+// askEvery is the shortest time between two queries for the end of the WAL.
 const askEvery = 100 * time.Millisecond
 
-// keepalives are the positions that the server reports as sent when no row follows. They alone move an idle
-// database's slot. A position beyond the end of the WAL would move it past rows still to be written. So a keepalive
-// counts once the database, asked later over another connection, says that its WAL reaches that far.
+// keepalives are the positions that the server reports as sent while no row follows. On an idle database,
+// only they advance the slot. A position beyond the end of the WAL would let the slot pass rows that are not
+// written yet. So a keepalive counts only once the database, asked later over another connection, confirms
+// that its WAL reaches that far.
 type keepalives struct {
-	latest outbox.LSN // the highest that does not count yet; 0: none
-	asked  outbox.LSN // the highest when the database was asked
+	latest outbox.LSN // the highest position that does not count yet; 0: none
+	asked  outbox.LSN // latest at the time of the query
 	answer chan walEnd
 	asking bool
-	again  time.Time // not asked before
+	again  time.Time // earliest time of the next query
 }
 
-// walEnd is an answer of the database.
+// walEnd is the database's answer to a query for the end of its WAL.
 type walEnd struct {
 	at  outbox.LSN
 	err error
 }
 
-// count takes the latest keepalive, if the WAL reaches it, or asks the database. It fails where the WAL ends before it.
+// count lets the latest keepalive count if the WAL is known to reach it, or else asks the database. It
+// returns an error if the WAL ends before the keepalive.
 func (w *walReader) count(ctx context.Context, b *batch) error {
 	k := &w.keepalives
 	select {
@@ -55,7 +57,8 @@ func (w *walReader) count(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// askWALEnd asks where the WAL ends. It logs no error: those who ask the database regularly do.
+// askWALEnd asks the database where its WAL ends. It does not log errors: other periodic queries meet them
+// too.
 func (w *walReader) askWALEnd(ctx context.Context, conn *replication.Conn, answer chan<- walEnd) {
 	at, err := replication.WALEnd(ctx, postgres.On(w.pool))
 	if err == nil {

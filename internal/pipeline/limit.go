@@ -17,26 +17,27 @@ import (
 const (
 	pressureEvery   = time.Second
 	pressureTimeout = 2 * time.Second
-	pacedParts      = 4 // the parts of a second over which its rows are spread
+	pacedParts      = 4 // a second's rows are spread over this many parts of it
 )
 
-// limit paces a stream. It counts rows as they come into the Core: each does so once, from the WAL or the sweeper,
-// and the connection and the table behind them wait by themselves. Only the driver uses it.
+// limit paces a stream. It counts rows as they come into the Core. Each row comes in once, from the WAL or
+// from the sweeper; the connection and the table behind them then wait by themselves. Only the driver uses
+// limit.
 type limit struct {
 	Limits
-	taken uint64    // rows that came into the Core so far
-	next  time.Time // when more may come
+	taken uint64    // number of rows that have come into the Core
+	next  time.Time // when the next rows may come
 
 	backOff  backOff
 	sampled  time.Time
-	before   uint64 // taken at the last sample
+	before   uint64 // taken at the time of the last sample
 	sampling bool
 	last     pressure
 	said     string // the reason that was logged last
-	hidden   bool   // it was said that standbys cannot be seen
+	hidden   bool   // it was logged that some standbys are hidden from the role
 }
 
-// inForce is the limit in rows per second, 0 for none, and why.
+// inForce returns the limit in rows per second (0: none) and the reason for it.
 func (l *limit) inForce() (rows float64, reason string) {
 	fixed := float64(l.RowsPerSecond)
 	switch {
@@ -48,7 +49,7 @@ func (l *limit) inForce() (rows float64, reason string) {
 	return 0, ""
 }
 
-// charge counts the rows that arrived since the last call, and returns when more may come.
+// charge counts the rows that arrived since the last call, and returns when the next ones may come.
 func (l *limit) charge(now time.Time, arrived uint64) time.Time {
 	rows := arrived - l.taken
 	l.taken = arrived
@@ -64,7 +65,7 @@ func (l *limit) charge(now time.Time, arrived uint64) time.Time {
 	return l.next
 }
 
-// share is how many rows may come at once, 0: any number.
+// share returns how many rows may come at once; 0: any number.
 func (l *limit) share() int {
 	rate, _ := l.inForce()
 	if rate == 0 {
@@ -84,7 +85,7 @@ func (d *driver) pace(now time.Time) {
 	}
 }
 
-// sample looks for trouble of others that this stream may cause.
+// sample looks for trouble of other sessions that this stream may cause.
 func (d *driver) sample(now time.Time) {
 	l := &d.limit
 	ours := load{fixed: float64(l.RowsPerSecond), behind: true}
@@ -118,7 +119,7 @@ func readPressure(ctx context.Context, pool *pgxpool.Pool) (pressure, error) {
 	return p, err
 }
 
-// pressed adjusts the limit by a sample. A failed one changes nothing.
+// pressed adjusts the limit after a sample. A failed sample changes nothing.
 func (d *driver) pressed(p pressure, ours load, err error) {
 	l := &d.limit
 	l.sampling = false
@@ -141,7 +142,7 @@ func (d *driver) pressed(p pressure, ours load, err error) {
 	d.tellLimit(what)
 }
 
-// tellLimit logs a change of the reason once, and tells metrics and status the limit.
+// tellLimit logs a change of the reason once, and updates the limit in metrics and status.
 func (d *driver) tellLimit(what string) {
 	l := &d.limit
 	rows, reason := l.inForce()
@@ -162,7 +163,7 @@ func (d *driver) tellLimit(what string) {
 	}
 }
 
-// paced notes the limit in force.
+// paced records the limit in force.
 func (b *statusTracker) paced(rows float64, reason string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -172,39 +173,39 @@ func (b *statusTracker) paced(rows float64, reason string) {
 	}
 }
 
-// Why rows are taken no faster, as metrics and status say it.
+// The reasons for a limit, as metrics and status name them.
 const (
 	paceConfigured = "configured"  // limits.rows_per_second
 	paceStandby    = "standby_lag" // a standby falls behind
-	paceLocks      = "lock_waits"  // sessions wait for locks of ours
-	paceRecovering = "recovering"  // the trouble is over, the limit rises
+	paceLocks      = "lock_waits"  // sessions wait for our locks
+	paceRecovering = "recovering"  // the trouble is over, and the limit rises
 )
 
 const (
-	backOffFloor   = 1000             // rows per second that the back-off always leaves,
-	floorOfFixed   = 10               // or this part of a configured limit that is less than ten times as much
-	backOffSteps   = 16               // samples in which the limit rises by the rate at which trouble came
-	farBehind      = uint64(16 << 20) // bytes of WAL that are not confirmed yet: a catch-up
-	standbyTrouble = uint64(64 << 20) // bytes that a standby has not replayed
+	backOffFloor   = 1000             // rows per second that the back-off always allows,
+	floorOfFixed   = 10               // or this fraction of a configured limit below ten times that rate
+	backOffSteps   = 16               // number of samples in which the limit rises back to the rate at which trouble came
+	farBehind      = uint64(16 << 20) // bytes of unconfirmed WAL that count as a catch-up
+	standbyTrouble = uint64(64 << 20) // bytes not yet replayed by a standby that count as trouble
 )
 
-// backOff is a limit that gives way to others: additive increase, multiplicative
-// decrease, as TCP does it (RFC 5681, section 3.1). The zero value limits nothing.
+// backOff is a limit that gives way to other sessions: additive increase, multiplicative decrease, as in TCP
+// (RFC 5681, section 3.1). The zero value is no limit.
 type backOff struct {
 	rows   float64 // per second; 0: no limit
-	step   float64 // by which it rises
-	reason string  // the trouble that was seen last
+	step   float64 // by how much a sample without trouble raises rows
+	reason string  // the last trouble
 }
 
-// load is what a sample says of ourselves and of others.
+// load is what a sample shows of this stream and of other sessions.
 type load struct {
-	behind  bool    // we catch up: there is more to be taken than came just now
+	behind  bool    // the stream catches up: there are more rows to take
 	taken   float64 // rows per second since the last sample
-	trouble string  // of others, or empty
+	trouble string  // the reason for which other sessions are in trouble; empty: none is
 	fixed   float64 // the configured limit; 0: none
 }
 
-// floor is what the back-off always leaves.
+// floor is the rate that the back-off always allows.
 func (l load) floor() float64 {
 	if l.fixed > 0 {
 		return max(1, min(backOffFloor, l.fixed/floorOfFixed))
@@ -212,9 +213,9 @@ func (l load) floor() float64 {
 	return backOffFloor
 }
 
-// next is the limit after a sample. Trouble halves it, down to the floor, if we
-// take enough for it to be ours; each sample without trouble raises it; it is
-// lifted where there is nothing to catch up with, and where it binds no more.
+// next returns the limit after a sample. Trouble halves the limit, down to the floor, if this stream is fast
+// enough to be the cause. Each sample without trouble raises it. The limit ends when there is nothing to
+// catch up with, or when it no longer restrains the stream.
 func (b backOff) next(l load) backOff {
 	floor := l.floor()
 	switch {
@@ -235,7 +236,7 @@ func (b backOff) next(l load) backOff {
 	return b
 }
 
-// pressure is what sql/pressure.sql finds.
+// pressure is the result of sql/pressure.sql.
 type pressure struct {
 	Insert   string          `json:"insert"`
 	Standbys []standbyServer `json:"standbys"`
@@ -249,8 +250,8 @@ type standbyServer struct {
 	Lag  uint64 `json:"lag"` // bytes of WAL
 }
 
-// trouble is what this sample and the one before show: sessions that wait for us, or a standby far behind that falls
-// back further. A standby that catches up is no trouble.
+// trouble compares this sample with the one before. It finds sessions that wait for our locks, or a standby
+// that is far behind and falls back further. A standby that catches up is no trouble.
 func (p *pressure) trouble(before *pressure) (reason, what string) {
 	if p.Waiting > 0 {
 		return paceLocks, fmt.Sprintf("%d sessions wait for locks of ours", p.Waiting)

@@ -17,51 +17,53 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// finishWithin is for the last status message of a clean stop.
+// finishWithin bounds the last status message of a clean stop.
 const finishWithin = 5 * time.Second
 
-// link joins the goroutine that reads the WAL to the driver's side: neither touches the other's state.
+// link connects the WAL reader's goroutine with the driver's. Neither uses the other's state.
 type link struct {
-	// batches and connEvents go to the driver, which takes batches only while the
-	// Core reads. spare brings batches back.
+	// batches and connEvents go to the driver. It takes batches only while the Core reads. spare returns used
+	// batches to the WAL reader.
 	batches    chan *batch
 	connEvents chan connEvent
 	spare      chan *batch
 
-	// confirm is up to where the Core lets the slot be confirmed, mayMake whether it lets the slot be made. The driver
-	// sets both.
+	// confirm is the position up to which the Core allows the slot to be confirmed. mayMake says whether the
+	// Core allows the slot to be made. The driver sets both.
 	confirm atomic.Uint64
 	mayMake atomic.Bool
-	// apart: rows are scattered in memory, so those that come are to share none.
+	// apart: rows still in use are scattered in memory, so new rows should not share memory.
 	apart atomic.Bool
-	// atOnce is how many rows the driver's limit lets come at once; 0: any number.
+	// atOnce is how many rows the driver's limit allows at once; 0: any number.
 	atOnce atomic.Int64
 
-	// streaming is the connection while it streams, for others to end it.
+	// streaming is the replication connection while it streams. Other goroutines use it to end the
+	// connection.
 	streaming atomic.Pointer[replication.Conn]
-	// judged is what the streaming connection was judged by; nil: it is over.
+	// judged is the Identity by which the streaming connection was judged; nil: no connection streams.
 	judged atomic.Pointer[statestore.Identity]
-	// refused are tables that could not be read when the connection began.
+	// refused are the tables that could not be read when the connection began.
 	refused atomic.Pointer[[]*outbox.Table]
-	// unfit are tables whose last row from the WAL of this connection did not fit the mapping; the driver sets it. One
-	// left over from an earlier connection costs one needless reconnection.
+	// unfit are the tables whose last row from the WAL did not fit the mapping. The driver sets it. A table
+	// that is left from an earlier connection costs one needless reconnection.
 	unfit atomic.Pointer[[]*outbox.Table]
-	// lacking: the connection began with tables that the publication does not cover.
+	// lacking: when the connection began, the publication did not cover every table.
 	lacking atomic.Bool
-	// passedOver: rows of tables without state may have been passed over since the connection began. Each write of
-	// what is remembered of the slot says so until a person has looked.
+	// passedOver: rows of tables without state may have been passed over since the connection began. Every
+	// identity that is stored says so, until a person has checked.
 	passedOver atomic.Bool
-	// overBudget is why the slot is given up at the end of the connection; nil: it is not.
+	// overBudget is why the slot is given up when the connection ends; nil: the slot is kept.
 	overBudget atomic.Pointer[string]
 
-	// told: the reason for ending the streaming connection is logged already, so its end is not. Each begins without.
+	// told: the reason for ending the streaming connection is already logged, so its end is logged quietly.
+	// It is reset for each connection.
 	told atomic.Bool
 
-	// finishing is closed by the driver when everything is drained, finished when the
-	// connection is left.
+	// The driver closes finishing when everything is drained. The WAL reader closes finished when it has left
+	// the connection.
 	finishing, finished chan struct{}
-	// clean: what was published is marked. fences is what the sinks leave to the next leader.
-	// Both are known when finishing is closed.
+	// clean: every published row is marked. fences is what the sinks leave to the next leader. Both are set
+	// before finishing is closed.
 	clean  bool
 	fences map[string]*outbox.Fences
 }
@@ -77,17 +79,16 @@ func newLink() *link {
 	return l
 }
 
-// batch is decoded frames, and the position up to which everything was
-// received when no row follows it.
+// batch is a batch of decoded frames. walEnd is the position up to which everything was received, if no row
+// follows.
 type batch struct {
 	decoder.Batch
 	walEnd outbox.LSN
-	began  time.Time   // when the first frame came
-	clock  serverClock // as of the last one
+	began  time.Time   // when the first frame arrived
+	clock  serverClock // as of the last frame
 }
 
-// connEvent tells the driver that a connection began or was lost; the WAL reader
-// waits for done.
+// connEvent tells the driver that a connection began or was lost. The WAL reader waits until done is closed.
 type connEvent struct {
 	lost      bool
 	connected checkpoint.Connected
@@ -96,7 +97,7 @@ type connEvent struct {
 	done      chan struct{}
 }
 
-// tell hands an event to the driver and waits until it was taken in.
+// tell sends an event to the driver and waits until the driver has handled it.
 func (l *link) tell(ctx context.Context, e connEvent) error {
 	e.done = make(chan struct{})
 	select {
@@ -114,25 +115,24 @@ func (l *link) tell(ctx context.Context, e connEvent) error {
 	}
 }
 
-// kill ends a streaming connection from outside; run then makes the next one.
+// kill ends the streaming connection from another goroutine. The WAL reader then makes the next one.
 func (l *link) kill() {
 	if conn := l.streaming.Load(); conn != nil {
 		conn.Kill()
 	}
 }
 
-// closeOnShutdown closes the replication connection when an error on any other connection
-// says that the server is shutting down. A fast shutdown waits until the clients
-// of walsenders have received and confirmed everything; a stream in HOLD
-// would keep it waiting for ever.
+// closeOnShutdown closes the replication connection when an error on another connection says that the server
+// is shutting down. A fast shutdown waits until the clients of walsenders have received and confirmed
+// everything. A stream in mode HOLD would block it for ever.
 // https://www.postgresql.org/docs/current/server-shutdown.html
 func (l *link) closeOnShutdown(err error) {
-	if postgres.HasCode(err, pgerrcode.AdminShutdown, pgerrcode.CannotConnectNow) && !tablesql.Raised(err) { // else a trigger said it
+	if postgres.HasCode(err, pgerrcode.AdminShutdown, pgerrcode.CannotConnectNow) && !tablesql.Raised(err) { // a trigger can raise these errors too
 		l.kill()
 	}
 }
 
-// restart ends a connection that streams, for a reason that is logged.
+// restart ends the streaming connection for a reason that is already logged.
 func (l *link) restart() {
 	if conn := l.streaming.Load(); conn != nil {
 		l.told.Store(true)
@@ -140,7 +140,8 @@ func (l *link) restart() {
 	}
 }
 
-// giveUp ends a connection that streams, so that the next one drops the slot and makes it again.
+// giveUp ends the streaming connection, so that the next one drops the slot and makes it again. It returns
+// false if no connection streams.
 func (l *link) giveUp(reason string) bool {
 	if l.streaming.Load() == nil {
 		return false
@@ -150,7 +151,7 @@ func (l *link) giveUp(reason string) bool {
 	return true
 }
 
-// giveBack takes back a batch that was used up; the driver calls it.
+// giveBack returns a used batch. The driver calls it.
 func (l *link) giveBack(b *batch) {
 	if b == nil {
 		return
@@ -163,7 +164,7 @@ func (l *link) giveBack(b *batch) {
 	}
 }
 
-// finish is the driver's end of a stop: everything is drained, or its time is over.
+// finish is called by the driver at a stop, when everything is drained or the time for that is over.
 func (l *link) finish(ctx context.Context, clean bool, fences map[string]*outbox.Fences) error {
 	l.clean, l.fences = clean, fences
 	close(l.finishing)
@@ -178,7 +179,7 @@ func (l *link) finish(ctx context.Context, clean bool, fences map[string]*outbox
 	return nil
 }
 
-// setUnfit notes whether the last row of a table did not fit.
+// setUnfit records whether the last row of a table did not fit the mapping.
 func (l *link) setUnfit(t *outbox.Table, unfit bool) {
 	var all []*outbox.Table
 	if before := l.unfit.Load(); before != nil {

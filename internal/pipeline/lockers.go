@@ -17,10 +17,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// explainWithin bounds a query that only explains.
+// explainWithin bounds a query that only adds an explanation.
 const explainWithin = 3 * time.Second
 
-// lockers looks who has a table locked.
+// lockers returns the transactions that have a table locked.
 func lockers(ctx context.Context, pool *pgxpool.Pool, t *outbox.Table) (by []replication.Blocker, err error) {
 	ctx, cancel := context.WithTimeout(ctx, explainWithin)
 	defer cancel()
@@ -34,16 +34,17 @@ func lockers(ctx context.Context, pool *pgxpool.Pool, t *outbox.Table) (by []rep
 	return by, err
 }
 
-// explain adds to a table's refusal what is known of it.
+// explain adds to a table's refusal what else is known about its cause.
 func (t *telling) explain(ctx context.Context, pool *pgxpool.Pool, stream string, r *sweeper.TableError) {
 	r.Err = t.explained(ctx, pool, stream, r.Table, r.Err)
 }
 
-// explained is a table's refusal with who has it locked, its new name, or those of its columns.
+// explained returns err with the cause of a table's refusal added: who has the table locked, or the new name
+// of the table or of its columns.
 func (t *telling) explained(ctx context.Context, pool *pgxpool.Pool, stream string, table *outbox.Table, err error) error {
 	if tablesql.FaultOf(err) == tablesql.Locked {
 		by, unknown := lockers(ctx, pool, table)
-		if unknown != nil || len(by) == 0 { // it ended meanwhile
+		if unknown != nil || len(by) == 0 { // the lock was released meanwhile
 			return err
 		}
 		for i := range by {
@@ -59,7 +60,8 @@ func (t *telling) explained(ctx context.Context, pool *pgxpool.Pool, stream stri
 	return tablesql.WithNewNames(err, statestore.RenamedColumns(ctx, postgres.On(pool), stream, table.String()))
 }
 
-// called returns, and logs, the new name of a table that is gone; nil: it is there, was dropped, or nobody knows.
+// called returns, and logs, the new name of a table that was renamed. It returns nil if the table exists, was
+// dropped, or was renamed unknown to us.
 func (t *telling) called(ctx context.Context, pool *pgxpool.Pool, stream string, table *outbox.Table) error {
 	ctx, cancel := context.WithTimeout(ctx, explainWithin)
 	defer cancel()
@@ -71,7 +73,7 @@ func (t *telling) called(ctx context.Context, pool *pgxpool.Pool, stream string,
 	return &tablesql.MappingError{Table: table, Problem: "does not exist", Hint: statestore.Called(now)}
 }
 
-// tellRenamed logs once that a table has another name. Parks that follow from that are no news.
+// tellRenamed logs a table's new name once. Parks that follow from the renaming are then logged quietly.
 func (t *telling) tellRenamed(table *outbox.Table, now string) {
 	if before, told := t.renamed.Swap(table.String(), now); told && before == now || !table.Stateful() {
 		return
@@ -80,7 +82,7 @@ func (t *telling) tellRenamed(table *outbox.Table, now string) {
 		Msg("the table was renamed: its rows wait until the configuration has its new name, or it has its old one back")
 }
 
-// followsFromRename says whether a park is for a table whose renaming was logged.
+// followsFromRename reports whether a park is for a table whose renaming was logged.
 func (t *telling) followsFromRename(p *outbox.Park) (follows bool) {
 	t.renamed.Range(func(key, _ any) bool {
 		table, _ := key.(string)

@@ -12,10 +12,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/shedlock"
 )
 
-// This file holds the locks of the application's own relays while the stream
-// leads, so that they rest.
+// This file holds the locks of the application's own relays while the stream leads, so that these relays
+// pause.
 
-// locks are those of the stream's tables, each once.
+// locks are the locks of the stream's tables, each once.
 type locks []*shedlock.Lock
 
 func newLocks(cfg *Config) locks {
@@ -37,8 +37,8 @@ func newLocks(cfg *Config) locks {
 	return all
 }
 
-// acquire never waits for one lock while it holds another: that one's relay
-// would rest, and nobody publish.
+// acquire takes all locks. It never waits for one lock while it holds another: the relay of the held lock
+// would pause, and nobody would publish its rows.
 func (l locks) acquire(ctx context.Context) error {
 	for first := 0; ; {
 		if lock := l[first]; !keeps(ctx, lock) {
@@ -57,13 +57,13 @@ func (l locks) acquire(ctx context.Context) error {
 	}
 }
 
-// keeps says that this process still holds the lock, from a term before, and extends it.
+// keeps reports whether this process still holds the lock from an earlier term, and extends it.
 func keeps(ctx context.Context, lock *shedlock.Lock) bool {
 	return time.Now().Before(lock.Until()) && lock.Extend(ctx) == nil
 }
 
-// tryOthers takes the locks other than the first, and returns one that somebody
-// else has, or -1.
+// tryOthers tries to take all locks except the first. It returns the index of a lock that another process
+// holds, or -1.
 func (l locks) tryOthers(ctx context.Context, first int) (int, error) {
 	for i, lock := range l {
 		if i == first || keeps(ctx, lock) {
@@ -77,8 +77,8 @@ func (l locks) tryOthers(ctx context.Context, first int) (int, error) {
 	return -1, nil
 }
 
-// keep extends the locks until keeping ends, which is no error unless ctx has
-// ended. It returns an error as soon as one is lost.
+// keep extends the locks until keeping ends. It returns nil then, unless ctx has ended. It returns an error
+// as soon as a lock is lost.
 func (l locks) keep(keeping, ctx context.Context) error {
 	group, each := errgroup.WithContext(keeping)
 	for _, lock := range l {
@@ -91,11 +91,11 @@ func (l locks) keep(keeping, ctx context.Context) error {
 	return err
 }
 
-// giveBackWithin bounds that at a stop: a database that gives no answer must not keep the process.
+// giveBackWithin bounds giving the locks back at a stop, in case the database does not answer.
 const giveBackWithin = 5 * time.Second
 
-// giveLocksBack lets the application's own relay go on: everything that was sent
-// has been answered and marked.
+// giveLocksBack gives the locks back, so that the application's own relays resume. Everything that was sent
+// has been answered and marked by now.
 func (d *driver) giveLocksBack(ctx context.Context) {
 	d.stopKeeping()
 	<-d.kept
@@ -106,7 +106,7 @@ func (d *driver) giveLocksBack(ctx context.Context) {
 	}
 }
 
-// release gives the locks back, so that the relays go on at their next ticks.
+// release gives the locks back. The relays resume at their next ticks.
 func (l locks) release(ctx context.Context) error {
 	var errs []error
 	for _, lock := range l {
@@ -115,8 +115,7 @@ func (l locks) release(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// until is when the first of the locks ends, by our monotonic clock: no request
-// leaves after it.
+// until returns when the first of the locks expires, by our monotonic clock. No request leaves after that.
 func (l locks) until() time.Time {
 	ends := make([]time.Time, len(l))
 	for i, lock := range l {

@@ -19,39 +19,40 @@ import (
 
 // How often the stream looks after itself.
 const (
-	slotEvery      = 5 * time.Second // also how soon a lost lead is noticed, if not by the WAL reader
+	slotEvery      = 5 * time.Second // also how soon a lost lead is noticed, if the WAL reader does not notice it first
 	retentionEvery = time.Minute
 	recoveryEvery  = 15 * time.Second
 )
 
-// maintenance is what has to be done now and then next to the flow. It is one goroutine.
+// maintenance does the periodic work that is not part of the flow of rows. It is one goroutine.
 type maintenance struct {
 	*questions
 	cfg       *Config
-	core      *checkpoint.Core // in the driver's loop only
+	core      *checkpoint.Core // used in the driver's loop only
 	store     *store
 	sweeper   *sweeper.Sweeper
 	pauses    *pauses
 	oneShot   *oneShotSweep
 	stateless bool // the tables keep no state
 	budget    walBudget
-	stalled   bool // it was told that the server holds the stream back
+	stalled   bool // it was logged that the server holds the stream back
 	// sweeping: the whole stream is parked.
 	sweeping atomic.Bool
-	// idle: no row was in memory at the last look.
+	// idle: there was no row in memory at the last look.
 	idle atomic.Bool
-	// usableAgain is when usable may ask the database again.
+	// usableAgain is the earliest time at which usable may query the database again.
 	usableAgain time.Time
-	// behindSince is since when every look found rows in memory, or zero. It and unconfirmed belong to the driver's loop.
+	// behindSince is since when every look has found rows in memory; zero: the last look found none. Only the
+	// driver's loop uses behindSince and unconfirmed.
 	behindSince time.Time
 	unconfirmed unconfirmed
 }
 
-// maintain writes WAL so that the slot of an idle database moves on, looks at slot,
-// publication and tables, and recovers rows that another relay left. What fails is logged and done again.
+// maintain writes heartbeats, so that the slot of an idle database advances. It checks slot, publication and
+// tables, and recovers rows that another relay left. A failure is logged, and the work is tried again.
 func (m *maintenance) maintain(ctx context.Context) error {
 	heartbeat, slot, recovery := time.Tick(m.cfg.HeartbeatInterval), time.Tick(slotEvery), time.Tick(recoveryEvery)
-	if m.cfg.Shadow { // changes no row
+	if m.cfg.Shadow { // shadow mode changes no row
 		recovery = nil
 	}
 	for {
@@ -69,8 +70,8 @@ func (m *maintenance) maintain(ctx context.Context) error {
 	}
 }
 
-// checkSlot asks what is paused and then how much WAL the slot retains, watches publication and
-// tables, and makes sure that this process still leads.
+// checkSlot asks what is paused, then how much WAL the slot retains. It watches publication and tables, and
+// makes sure that this process still leads.
 func (m *maintenance) checkSlot(ctx context.Context) error {
 	before := m.wal.judged.Load()
 	var watched replication.Watched
@@ -90,7 +91,7 @@ func (m *maintenance) checkSlot(ctx context.Context) error {
 	return err
 }
 
-// recover makes rows pending again that another relay took and left.
+// recover makes rows PENDING again that another relay took and did not finish.
 func (m *maintenance) recover(ctx context.Context) error {
 	var errs []error
 	for _, t := range m.cfg.Tables {
@@ -108,7 +109,7 @@ func (m *maintenance) recover(ctx context.Context) error {
 func (m *maintenance) tellRetained(r replication.Retained, holder string) {
 	conn := m.wal.streaming.Load()
 	if conn != nil {
-		conn.NoteInsert(r.Insert) // how far behind reading is decides how it reads
+		conn.NoteInsert(r.Insert) // the distance to the end of the WAL decides how it is read
 	}
 	m.answers.Put(answer{0, func() {
 		if conn != nil && conn == m.wal.streaming.Load() {
@@ -133,8 +134,8 @@ func (m *maintenance) tellRetained(r replication.Retained, holder string) {
 	}})
 }
 
-// watch ends the connection, so that the next one judges slot, publication and tables again, when rows may have been
-// passed over, when a publication that lacked tables has changed, or when a table is usable again.
+// watch ends the connection if rows may have been passed over, if a publication that lacked tables has
+// changed, or if a table is usable again. The next connection then judges slot, publication and tables anew.
 func (m *maintenance) watch(ctx context.Context, before *outbox.Identity, watched *replication.Watched) {
 	swapped := replication.Replaced(before.Relations, watched.Relations)
 	damage := swapped
@@ -153,7 +154,7 @@ func (m *maintenance) watch(ctx context.Context, before *outbox.Identity, watche
 			message = "the publication or a table changed: rows may have been passed over, so the stream stops"
 		}
 		m.tracker.recordEvent("publication", message+": "+damage)
-		// The next connection tells it aloud, with what can be done.
+		// The next connection logs this as a warning, and says what can be done.
 		m.log.Info().Str("publication", m.cfg.Replication.Publication).Str("what", damage).Msg(message)
 		if swapped != "" {
 			m.settle(ctx)
@@ -171,8 +172,8 @@ func (m *maintenance) watch(ctx context.Context, before *outbox.Identity, watche
 	m.answers.Put(answer{0, m.wal.restart})
 }
 
-// notePassedOver remembers, for tables without state, that rows may have been passed over, until a person has looked:
-// damage that is repaired before the next connection leaves no other trace.
+// notePassedOver stores, for tables without state, that rows may have been passed over, until a person has
+// checked. Damage that is repaired before the next connection leaves no other trace.
 func (m *maintenance) notePassedOver(ctx context.Context, before *outbox.Identity) error {
 	if !m.stateless {
 		return nil
@@ -183,9 +184,10 @@ func (m *maintenance) notePassedOver(ctx context.Context, before *outbox.Identit
 	return m.store.Identify(ctx, damaged)
 }
 
-// usable is a table that was locked or refused to be read when the connection began and can be read now; nil: none is.
-// It asks the same of tables whose rows from the WAL did not fit, unless the publication is to blame, or rows in memory
-// would be read again by the next connection. The longer an answer takes, the less often it asks.
+// usable returns a table that can be read now but was locked, or refused to be read, when the connection
+// began; nil: there is none. It also tries tables whose rows from the WAL did not fit, except in two cases:
+// the publication may be the cause, or rows are in memory, which the next connection would read again. The
+// longer an answer takes, the less often usable asks.
 func (m *maintenance) usable(ctx context.Context) *outbox.Table {
 	var asked []*outbox.Table
 	if refused := m.wal.refused.Load(); refused != nil {
@@ -210,12 +212,12 @@ func (m *maintenance) usable(ctx context.Context) *outbox.Table {
 	return nil
 }
 
-// settle gives the rows that came through the WAL so far a moment to be published and marked: those of a table that was
-// swapped out are found nowhere else.
+// settle waits a moment until the rows that came through the WAL so far are published and marked. Rows of a
+// table that was swapped out cannot be found in any other way.
 func (m *maintenance) settle(ctx context.Context) {
 	at, err := replication.Heartbeat(ctx, postgres.On(m.pool))
 	if err != nil {
-		return // the next connection says what is wrong
+		return // the next connection reports the fault
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -15,30 +15,30 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// This file tells metrics and log what passes through the driver.
+// This file tells metrics and log what the driver passes on.
 
-// observer passes the sink's own counts on.
+// observer passes a sink's own events on to the metrics.
 type observer struct {
 	*telling
 	cluster string
 }
 
-// Produced is part of sink.Observer.
+// Produced implements sink.Observer.
 func (o observer) Produced(topic string, rows, bytes int, took time.Duration) {
 	o.metrics.Produced(o.cluster, topic, rows, bytes, took)
 }
 
-// Retried is part of sink.Observer.
+// Retried implements sink.Observer.
 func (o observer) Retried(_ string, err error) {
 	o.metrics.Retried(o.cluster, sink.ErrorClass(err))
 }
 
-// Unended is part of sink.Observer.
+// Unended implements sink.Observer.
 func (o observer) Unended(partitions map[string][]int32) {
 	o.metrics.Unended(o.cluster, partitions)
 }
 
-// Transacted is part of sink.Observer.
+// Transacted implements sink.Observer.
 func (o observer) Transacted(aborted string, _ int, took time.Duration) {
 	o.metrics.Transacted(o.cluster, aborted, took)
 	if aborted != "" {
@@ -96,7 +96,7 @@ func (d *driver) swept(page outbox.Page) {
 	d.oneShot.page(len(page.Rows), page.More, inFlight)
 }
 
-// gauges tells once a second what the Core holds.
+// gauges sets the gauges of what the Core holds, once a second.
 func (d *driver) gauges(now time.Time) {
 	if now.Sub(d.gauged) < time.Second {
 		return
@@ -136,9 +136,9 @@ func (d *driver) note(n checkpoint.Note) {
 		}
 		mode := string(n.Mode)
 		switch n.Mode {
-		case outbox.ModeStandby: // the connection has ended; whether another process leads is not known
+		case outbox.ModeStandby: // the connection has ended, and it is not known whether another process leads
 			mode = status.ModeStarting
-		case outbox.ModeStream, outbox.ModeHold: // what happens to the slot from here on is a loss
+		case outbox.ModeStream, outbox.ModeHold: // if the slot is damaged from here on, that is a loss
 			d.noSlotYet = false
 		}
 		d.metrics.Mode(mode)
@@ -169,7 +169,8 @@ func (d *driver) note(n checkpoint.Note) {
 	}
 }
 
-// shows says whether a park is an event for people: single keys come and go, and there may be very many topics.
+// shows reports whether a park is an event worth showing to people. Parks of single keys are too frequent.
+// There may be very many topics, so their number per second is limited.
 func (d *driver) shows(p *outbox.Park) bool {
 	const eventsASecond = 10
 	if p.Scope.Kind == outbox.ScopeTopic {
@@ -179,8 +180,9 @@ func (d *driver) shows(p *outbox.Park) bool {
 	return p.Scope.Kind < outbox.ScopeKey
 }
 
-// parkLevel is a park's log level. Single keys come and go, and the log has each row that Kafka refused, but nothing else
-// tells of rows that cannot be marked. The sink tells of topics. A stream that nobody led before has no slot yet, as it should.
+// parkLevel returns the log level for a park. Parks of single keys are too frequent, and the log already has
+// each row that Kafka refused. But only parks tell of rows that cannot be marked. The sink logs errors of
+// topics. A stream that nobody led before has no slot yet, which is no fault.
 func parkLevel(p *outbox.Park, noSlotYet bool) zerolog.Level {
 	switch {
 	case p.Scope.Kind >= outbox.ScopeKey && p.Cause != outbox.CauseWriteBack:
@@ -191,14 +193,14 @@ func parkLevel(p *outbox.Park, noSlotYet bool) zerolog.Level {
 	return zerolog.WarnLevel
 }
 
-// parkedFor is a stream or a table that is parked, and for what.
+// parkedFor identifies a park of a stream or a table, by scope and cause.
 type parkedFor struct {
 	scope string
 	cause outbox.Cause
 }
 
-// news is the highest log level that a park may have: a stream or table that is parked for the same reason again, as by
-// each connection, is no news until it is handed back.
+// news returns the highest log level for a park. A stream or table that is parked again for the same reason,
+// as by each connection, is no news until it is handed back.
 func (d *driver) news(p *outbox.Park) zerolog.Level {
 	if p.Scope.Kind > outbox.ScopeTable {
 		return zerolog.WarnLevel
@@ -221,8 +223,8 @@ func (d *driver) news(p *outbox.Park) zerolog.Level {
 	return zerolog.DebugLevel
 }
 
-// parkLine begins a line in the log about a park. Rows name topics and keys, so lines about these are counted by
-// their table and cause.
+// parkLine begins a log line about a park. Topics and keys come from rows, so the limit for repeated lines is
+// kept per table and cause, and not per topic or key.
 func (d *driver) parkLine(level zerolog.Level, p *outbox.Park) *zerolog.Event {
 	about := p.Scope.String()
 	if p.Scope.Kind >= outbox.ScopeTopic {
@@ -231,7 +233,7 @@ func (d *driver) parkLine(level zerolog.Level, p *outbox.Park) *zerolog.Event {
 	return d.log.WithLevel(level).Ctx(loglimit.About(about)).Stringer("scope", p.Scope)
 }
 
-// parkedText is what becomes of a park's rows.
+// parkedText returns what happens to a park's rows.
 func parkedText(cause outbox.Cause) string {
 	if cause == outbox.CausePaused {
 		return "paused: its rows stay pending until outbox-cdc resume"

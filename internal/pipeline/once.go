@@ -25,52 +25,52 @@ import (
 )
 
 const (
-	// recoverWithin is how long the clusters' journals are waited for. Then the WAL is read. Rows of
-	// a cluster whose journal is read later are swept.
+	// recoverWithin is how long the start waits for the clusters' journals to be read. After that the WAL is
+	// read. Rows of a cluster whose journal is read later are swept.
 	recoverWithin = 5 * time.Second
-	// advanceEvery is how often the tallies' heads are moved on.
+	// advanceEvery is how often the tallies' heads are advanced.
 	advanceEvery = time.Second
-	// closeWithin bounds what a clean stop does to the tallies.
+	// closeWithin bounds the work on the tallies at a clean stop.
 	closeWithin = 5 * time.Second
-	// tallyEvery is how often the database is asked for the tallies.
+	// tallyEvery is how often the tallies are read for metrics and status.
 	tallyEvery = 2 * time.Second
 )
 
-// errNewTerm: each connection to the database has a Core and sinks of its own, since what was
-// published before may be marked, or not, on the server that comes.
+// errNewTerm ends the term with its connection to the database. With exactly-once delivery, each connection
+// needs a new Core and new sinks: rows published before may be marked, or not, on the server that comes next.
 var errNewTerm = errors.New("leading from the beginning")
 
-// once is exactly-once delivery during one leadership; nil: rows are delivered at least once. What
-// changes is touched in the driver's loop only.
+// once is exactly-once delivery during one leadership; nil: at-least-once delivery. Its mutable fields are
+// used in the driver's loop only.
 type once struct {
 	*questions
 	cfg     *Config
-	core    *checkpoint.Core // in the driver's loop only
+	core    *checkpoint.Core // used in the driver's loop only
 	store   *store
 	lead    *leadership
 	updater *statusupdater.Updater
 
 	guard   *tablesql.Guard
-	key     int64 // of guard
+	key     int64 // the key of guard
 	tallies map[string]exactlyonce.Tally
-	// stateless, if set: the tables keep no state.
+	// stateless is set if the tables keep no state.
 	stateless *stateless
-	// unrecovered are clusters whose units are not recovered yet; ready is closed when there are none.
+	// unrecovered are the clusters whose units are not recovered yet. ready is closed when there is none.
 	unrecovered map[string]bool
 	ready       chan struct{}
-	// left are published rows to be told with the first connection.
+	// left are published rows to tell the Core of with the first connection.
 	left      []*outbox.Row
 	connected bool
-	moved     atomic.Bool // units were marked
+	moved     atomic.Bool // units were marked since the heads were advanced last
 }
 
-// openOnce reads what the database knows of what was published.
+// openOnce reads from the database what it knows of published rows.
 func (d *driver) openOnce(ctx context.Context, conn *replication.Conn) (*once, error) {
 	switch {
 	case d.cfg.Shadow:
-		return nil, nil //nolint:nilnil // it publishes nothing
+		return nil, nil //nolint:nilnil // shadow mode publishes nothing
 	case d.cfg.Once == nil:
-		return nil, nil //nolint:nilnil // rows may come twice
+		return nil, nil //nolint:nilnil // at-least-once delivery
 	}
 	clusters := slices.Sorted(maps.Keys(d.cfg.Once.Journals))
 	o := &once{
@@ -94,12 +94,12 @@ func (d *driver) openOnce(ctx context.Context, conn *replication.Conn) (*once, e
 	return o, nil
 }
 
-// unmarkable says why a table's published rows cannot be marked.
+// unmarkable returns an error that says why a table's published rows cannot be marked.
 func unmarkable(table string, why error, hint string) error {
 	return &postgres.Error{Permanent: true, What: "mark rows that were published", Err: fmt.Errorf("table %s: %w", table, why), Hint: hint}
 }
 
-// nextStart is what becomes of rows that a stop has left.
+// nextStart returns what the next start does with rows that a stop left behind.
 func (o *once) nextStart() string {
 	switch {
 	case o == nil:
@@ -110,7 +110,7 @@ func (o *once) nextStart() string {
 	return "asks the journal which of those rows were published, marks them and publishes the others"
 }
 
-// transactions are those of a cluster's sink; nil: none.
+// transactions returns the transactions of a cluster's sink; nil: none.
 func (o *once) transactions(cluster string) *sink.Transactions {
 	if o == nil {
 		return nil
@@ -124,8 +124,8 @@ func (o *once) transactions(cluster string) *sink.Transactions {
 	}
 }
 
-// recoverUnits marks what the journal names and nobody marked, and tells the Core of the rows
-// that cannot be marked yet, before the sink says that the cluster can be used.
+// recoverUnits marks the rows that the journal names and that are not marked yet, and tells the Core of the
+// rows that cannot be marked yet. This happens before the sink reports the cluster as usable.
 func (o *once) recoverUnits(ctx context.Context, cluster, journal string, found *exactlyonce.Recovery) error {
 	done, err := retry(ctx, o.questions, "mark rows that were published", func(ctx context.Context) (recovery, error) {
 		done, err := o.tryRecovering(ctx, cluster, journal, found)
@@ -140,13 +140,13 @@ func (o *once) recoverUnits(ctx context.Context, cluster, journal string, found 
 	return o.inLoop(ctx, func() { o.recovered(cluster, done, found.More) })
 }
 
-// recovery is what became of units of a journal.
+// recovery is the result of recovering units of a journal.
 type recovery struct {
-	left  []*outbox.Row        // that cannot be marked yet
-	named []exactlyonce.Placed // of tables that keep no state: nothing is marked
+	left  []*outbox.Row        // cannot be marked yet
+	named []exactlyonce.Placed // units of tables without state, for which nothing is marked
 }
 
-// tryRecovering reads the tally first: it may be tried again after a part was marked.
+// tryRecovering reads the tally first, since an earlier try may have marked a part.
 func (o *once) tryRecovering(ctx context.Context, cluster, journal string, found *exactlyonce.Recovery) (done recovery, err error) {
 	store := o.store
 	before, _, err := store.ReadTally(ctx, cluster)
@@ -154,9 +154,9 @@ func (o *once) tryRecovering(ctx context.Context, cluster, journal string, found
 	case err != nil:
 		return done, err
 	case before.Head.Number < o.tallies[cluster].Head.Number:
-		return done, errNewTerm // the head that the journal was read from is another server's
+		return done, errNewTerm // the journal was read from a head that belongs to another server
 	}
-	// A stream that has such a table now, under this name or another, would publish its rows again.
+	// If the stream has that table now, under this name or another, it would publish the table's rows again.
 	if table := exactlyonce.Unknown(before.Missing(found.Units), before.Left, o.cfg.Tables); table != "" {
 		stream := o.cfg.Name
 		return done, unmarkable(table, exactlyonce.ErrTakenOut,
@@ -170,7 +170,7 @@ func (o *once) tryRecovering(ctx context.Context, cluster, journal string, found
 		return done, fmt.Errorf("%w: topic %s is not the one that the database knows", exactlyonce.ErrJournal, o.cfg.Once.Journals[cluster])
 	}
 	missing := tally.Missing(found.Units)
-	// A row that is still to be marked cannot be told from a later one with its id.
+	// A row that is still to be marked cannot be told from a later row with its id.
 	if table := exactlyonce.Remapped(missing, tally.Left, o.cfg.Tables); table != "" {
 		return done, unmarkable(table, exactlyonce.ErrMapping,
 			"start once more with the topic, key, payload, created_at and published of before, and stop cleanly (SIGTERM); then change the mapping")
@@ -194,7 +194,7 @@ func (o *once) tryRecovering(ctx context.Context, cluster, journal string, found
 	return done, err
 }
 
-// recovered takes the end of a cluster's recovery; more: of a part of it.
+// recovered ends the recovery of a cluster; more: only of a part of it.
 func (o *once) recovered(cluster string, done recovery, more bool) {
 	if o.stateless != nil {
 		o.stateless.found(cluster, done.named)
@@ -213,7 +213,7 @@ func (o *once) recovered(cluster string, done recovery, more bool) {
 	o.left = append(o.left, done.left...)
 }
 
-// tell adds to the first connection what was recovered.
+// tell adds the recovered rows to the first connection.
 func (o *once) tell(connected *checkpoint.Connected, settled settledOn) {
 	if o == nil {
 		return
@@ -227,8 +227,9 @@ func (o *once) tell(connected *checkpoint.Connected, settled settledOn) {
 	connected.Unrecovered = slices.Sorted(maps.Keys(o.unrecovered))
 }
 
-// recoverFirst waits until the clusters are recovered, or their time is over. It fails with the connection,
-// which fails again at its next use: who need not wait for the clusters may pass over the error.
+// recoverFirst waits until the clusters are recovered, or until recoverWithin has passed. If conn fails, it
+// returns the error. conn fails again at its next use, so a caller that can do without the clusters may
+// ignore the error.
 func (o *once) recoverFirst(ctx context.Context, conn *replication.Conn, finishing <-chan struct{}) error {
 	if o == nil {
 		return nil
@@ -248,7 +249,7 @@ func (o *once) recoverFirst(ctx context.Context, conn *replication.Conn, finishi
 	})
 }
 
-// advanceTallies keeps the heads of the tallies near.
+// advanceTallies advances the heads of the tallies periodically.
 func (o *once) advanceTallies(ctx context.Context) error {
 	if o == nil {
 		return nil
@@ -274,8 +275,8 @@ func (o *once) advanceTallies(ctx context.Context) error {
 	return nil
 }
 
-// closeTallies notes at a clean stop that all that was published is marked. Where that cannot be
-// noted, the next start asks the journal.
+// closeTallies notes, at a clean stop, that all published rows are marked. Where that cannot be noted, the
+// next start reads the journal.
 func (o *once) closeTallies(ctx context.Context) (all bool) {
 	if o == nil {
 		return true
@@ -284,7 +285,7 @@ func (o *once) closeTallies(ctx context.Context) (all bool) {
 	ctx, cancel := context.WithTimeout(ctx, closeWithin)
 	defer cancel()
 	for cluster := range o.cfg.Once.Journals {
-		err := statestore.ErrUnsettled // what its journal names is not known
+		err := statestore.ErrUnsettled // its journal is not read yet
 		if !o.unrecovered[cluster] {
 			err = o.noteLast(ctx, cluster)
 		}
@@ -299,7 +300,7 @@ func (o *once) closeTallies(ctx context.Context) (all bool) {
 	return all
 }
 
-// tellTallies tells metrics and status what the database knows.
+// tellTallies tells metrics and status the tallies in the database.
 func (o *once) tellTallies(ctx context.Context) error {
 	if o == nil {
 		return nil

@@ -14,20 +14,20 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// This file is exactly-once delivery of tables that keep no state. Nothing is marked, so the tally has a
-// position instead, up to which all rows are settled, and a start skips the rows of the WAL that the position
-// covers or a journal names: see package exactlyonce.
+// This file is exactly-once delivery of tables without state. No row is marked. Instead the tally has a
+// position up to which all rows are settled. A start skips rows of the WAL that lie before the position or
+// that a journal names. See package exactlyonce.
 
-// mostUnnoted is how many published rows may wait for a position that covers them, such as those behind a row that
-// Kafka refuses. The next start has their names in memory, and the journal must have them.
+// mostUnnoted is how many published rows may wait for a position that covers them, for example behind a row
+// that Kafka refuses. The next start keeps their names in memory, and the journal must still have them.
 const mostUnnoted = 1_000_000
 
-// stateless is what a leader knows of such tables, in the driver's loop only.
+// stateless is what a leader knows of tables without state. Only the driver's loop uses it.
 type stateless struct {
 	published exactlyonce.Published
 	positions map[string]*exactlyonce.Positions // by cluster
-	// server is the one whose WAL is read, and earlier where rows that earlier leaders published
-	// end in it.
+	// server is the server whose WAL is read. earlier is the position up to which its WAL may have rows that
+	// earlier leaders published.
 	server  statestore.Server
 	earlier outbox.LSN
 }
@@ -40,7 +40,7 @@ func newStateless(clusters []string) *stateless {
 	return s
 }
 
-// found takes units that the tally does not have.
+// found records units that the tally does not have.
 func (s *stateless) found(cluster string, units []exactlyonce.Placed) {
 	for i := range units {
 		u := &units[i]
@@ -49,7 +49,7 @@ func (s *stateless) found(cluster string, units []exactlyonce.Placed) {
 	}
 }
 
-// tell adds to a connection what was published before it: that is all known by now.
+// tell adds to a connection which rows were published before it. All of them are known by now.
 func (s *stateless) tell(c *checkpoint.Connected, settled settledOn) {
 	if s == nil || !c.Streaming {
 		return
@@ -59,21 +59,22 @@ func (s *stateless) tell(c *checkpoint.Connected, settled settledOn) {
 		s.earlier = max(s.earlier, p.Before(c.Insert))
 	}
 	published := s.published
-	s.published = exactlyonce.Published{} // the Core's, until it needs it no more
+	s.published = exactlyonce.Published{} // the Core has them from here on
 	published.Settled = settled.upTo
 	c.Published, c.PublishedTo = published.Take, max(s.earlier, settled.upTo)
 }
 
-// delivered takes a unit of this leader.
+// delivered records a unit of this leader.
 func (s *stateless) delivered(u *outbox.Unit) {
 	if s != nil && u != nil {
 		s.positions[u.Cluster].Add(u.Number, u.Place, u.UpTo, u.Rows)
 	}
 }
 
-// full says that no more rows may come until the tally has noted some: the next start keeps the names of all
-// others in memory. There are two exceptions. A transaction within which nothing can be noted goes through, whatever
-// its size. And the WAL is read to the end of what earlier leaders published, since that cannot be noted before.
+// full reports whether no more rows may come until the tally has noted some of the published ones: the next
+// start keeps the names of all others in memory. There are two exceptions. A transaction inside which nothing
+// can be noted passes as a whole, whatever its size. And the WAL is read up to the last rows of earlier
+// leaders, because nothing can be noted before that.
 func (o *once) full(core *checkpoint.Core) bool {
 	if o == nil || o.stateless == nil {
 		return false
@@ -85,14 +86,16 @@ func (o *once) full(core *checkpoint.Core) bool {
 	return rows > mostUnnoted && core.Received() > s.earlier && (!core.OneTransaction() || len(s.notes(core.Settled())) > 0)
 }
 
-// settledOn is the position up to which the tallies say that rows are settled, and its server.
+// settledOn is the position up to which rows are settled according to the tallies, and the server that it
+// belongs to.
 type settledOn struct {
 	upTo   outbox.LSN
 	server statestore.Server
 }
 
-// settledUpTo reads it from the server that conn leads to; its slot was confirmed only up to where rows are settled.
-// A tally's head before the one that its journal was read from tells that the journal was read for another server.
+// settledUpTo reads the position from the server of conn, whose slot was confirmed only as far as rows are
+// settled. If a tally's head is lower than the head that its journal was read from, the journal was read for
+// another server, and the result is errNewTerm.
 func (o *once) settledUpTo(ctx context.Context, conn *replication.Conn, remembered *statestore.Identity, insert outbox.LSN) (settled settledOn, err error) {
 	if o == nil || o.stateless == nil {
 		return settled, nil
@@ -111,7 +114,7 @@ func (o *once) settledUpTo(ctx context.Context, conn *replication.Conn, remember
 	return settled, err
 }
 
-// note is what can be noted in a cluster's tally: a position, and the last unit that it covers.
+// note is what can be noted in a cluster's tally: a position, and the last unit that the position covers.
 type note struct {
 	cluster string
 	last    exactlyonce.Placed
@@ -127,7 +130,7 @@ func (s *stateless) notes(settled outbox.LSN) (all []note) {
 	return all
 }
 
-// notePositions notes what the driver says can be noted, which is forgotten once it is written.
+// notePositions writes the notes that the driver offers. The driver drops a note once it is written.
 func (o *once) notePositions(ctx context.Context) error {
 	var notes []note
 	err := o.inLoop(ctx, func() { notes = o.stateless.notes(o.core.Settled()) })
@@ -144,7 +147,7 @@ func (o *once) notePositions(ctx context.Context) error {
 	return err
 }
 
-// noteLast notes positions for good, at a clean stop. A cluster's tally is closed only if it has all units.
+// noteLast writes the last positions at a clean stop. A cluster's tally is closed only if it has all units.
 func (o *once) noteLast(ctx context.Context, cluster string) error {
 	s := o.stateless
 	if s == nil {

@@ -9,29 +9,29 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
-// oneShotSweep decides when a single sweep is over. Its methods are the driver's to
-// call; those of nil do nothing.
+// oneShotSweep decides when a sweep by command is over. The driver calls its methods. Those of a nil
+// oneShotSweep do nothing.
 type oneShotSweep struct {
 	status func() status.Stream
 	giveUp time.Duration
 	finish context.CancelFunc
 
-	empty      int // pages in a row that found nothing while nothing was in flight
+	empty      int // how many pages in a row were empty while nothing was in flight
 	inFlight   int
 	done       uint64
 	progressed time.Time
-	failed     error // why it ended before it was done
+	failed     error // the error that ended the sweep early
 }
 
-// emptyPages in a row end the sweep: the first one was asked for while rows may
-// have been in flight that it left out.
+// emptyPages empty pages in a row end the sweep. One is not enough: the first page may have left out rows
+// that were in flight when it was requested.
 const emptyPages = 2
 
 func (o *oneShotSweep) page(rows int, more bool, inFlight int) {
 	if o == nil {
 		return
 	}
-	if rows > 0 || more || inFlight > 0 || o.unusable() != nil { // whose rows are left out
+	if rows > 0 || more || inFlight > 0 || o.unusable() != nil { // rows of an unusable cluster are left out of the page
 		o.empty = 0
 		return
 	}
@@ -40,7 +40,7 @@ func (o *oneShotSweep) page(rows int, more bool, inFlight int) {
 	}
 }
 
-// fail ends a sweep for an error, if there is one.
+// fail ends the sweep with an error. It does nothing if err is nil or the sweep is over.
 func (o *oneShotSweep) fail(err error) {
 	if err == nil || o.over() {
 		return
@@ -53,7 +53,7 @@ func (o *oneShotSweep) over() bool {
 	return o == nil || o.empty >= emptyPages || o.failed != nil
 }
 
-// progress ends a sweep that makes none.
+// progress ends a sweep that has made no progress for too long.
 func (o *oneShotSweep) progress(now time.Time, inFlight int) {
 	if o.over() {
 		return
@@ -73,7 +73,7 @@ func (o *oneShotSweep) progress(now time.Time, inFlight int) {
 	o.fail(fmt.Errorf("gave up after %s without progress: %s", o.giveUp, why))
 }
 
-// unusable is a cluster that is known to be unusable, or nil.
+// unusable returns a cluster that is known to be unusable, or nil.
 func (o *oneShotSweep) unusable() *status.Cluster {
 	for _, c := range slices.Backward(o.status().Kafka) {
 		if !c.Usable {

@@ -10,10 +10,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
-// This file remembers what happened to a stream lately, for people: events,
-// errors that are alike counted together, and an hour of samples.
+// This file remembers, for people, what happened to a stream lately: events, errors (similar ones are counted
+// together), and one hour of samples.
 
-// Bounds of what is remembered.
+// Bounds of what is remembered, and how often samples are taken.
 const (
 	keptEvents  = 200
 	keptErrors  = 50
@@ -23,15 +23,15 @@ const (
 	ratesEvery  = 2 * time.Second
 )
 
-// recent is part of the tracker, and under its lock.
+// recent is part of statusTracker and protected by its lock.
 type recent struct {
-	events  []status.Event // the oldest first
+	events  []status.Event // oldest first
 	errors  []status.ErrorGroup
 	history []status.Point
-	parks   []outbox.Park // replaced, never changed
+	parks   []outbox.Park // the slice is replaced as a whole, never changed
 
-	before    counts // when the rates were taken
-	sampled   counts // at the last point of history
+	before    counts // at the time of the last rates
+	sampled   counts // at the last sample of history
 	ages      *metrics.Latencies
 	topics    map[string]*topicSamples // by topicKey
 	rates     status.Rates
@@ -40,15 +40,15 @@ type recent struct {
 	insertAt  time.Time
 }
 
-// counts are what was counted at one time.
+// counts are the counters at one moment.
 type counts struct {
 	at              time.Time
 	published, sent uint64 // rows, since the process began
 }
 
-// topicSamples are one topic's part of the history.
+// topicSamples is the history of one topic.
 type topicSamples struct {
-	published uint64 // when it was sampled
+	published uint64 // as of the last sample
 	ages      *metrics.Latencies
 	history   []status.TopicPoint
 }
@@ -92,7 +92,7 @@ func (r *recent) recordError(now time.Time, about, text, example string) {
 	r.errors = append(r.errors, status.ErrorGroup{About: about, Text: text, Count: 1, First: now.UTC(), Last: now.UTC(), Example: example})
 }
 
-// sample takes the counts, now and then.
+// sample reads the counters. It does so at intervals only.
 func (r *recent) sample(now time.Time, slot *status.Slot, m *metrics.Stream) {
 	rows := m.Rows()
 	current := counts{now, rows.Published, rows.Sent}
@@ -118,7 +118,7 @@ func (r *recent) sample(now time.Time, slot *status.Slot, m *metrics.Stream) {
 	}
 }
 
-// sampleTopics takes the counts by topic, whose number is bounded.
+// sampleTopics reads the counters of each topic. The number of topics is bounded.
 func (r *recent) sampleTopics(m *metrics.Stream, passed time.Duration) {
 	topics := m.Topics()
 	if r.topics == nil {
@@ -140,7 +140,7 @@ func (r *recent) sampleTopics(m *metrics.Stream, passed time.Duration) {
 	}
 }
 
-// keep appends one, and drops the oldest if there are too many.
+// keep appends an element, and drops the oldest one if there are more than most.
 func keep[T any](all []T, most int, next T) []T {
 	if len(all) == most {
 		all = slices.Delete(all, 0, 1)

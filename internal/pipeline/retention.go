@@ -13,17 +13,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
-// retention deletes rows past their retention: a goroutine of its own.
+// retention deletes rows past their retention, in a goroutine of its own.
 type retention struct {
 	*questions
 	cfg     *Config
-	core    *checkpoint.Core // in the driver's loop only
+	core    *checkpoint.Core // used in the driver's loop only
 	sweeper *sweeper.Sweeper
 }
 
-// run deletes rows past their retention, which may take long, so nothing
-// else waits for it. To find them may take reading whole tables: that is done
-// for no more than a twentieth of the time.
+// run deletes rows past their retention until ctx ends. Deleting may take long, so nothing waits for it.
+// Finding the rows may mean reading whole tables, so at most a twentieth of the time is spent on that.
 func (r *retention) run(ctx context.Context) error {
 	if r.cfg.Shadow || !slices.ContainsFunc(r.cfg.Tables, (*outbox.Table).Retains) {
 		return nil
@@ -44,9 +43,9 @@ func (r *retention) run(ctx context.Context) error {
 	return nil
 }
 
-// retainUnderLock deletes a table's rows past their retention, and says how long it took to
-// find them. It holds the lock of the application's own housekeeping meanwhile, where there
-// is one; if the application has it, the next round tries again.
+// retainUnderLock deletes a table's rows past their retention, and returns how long it took to find them. It
+// does so under the lock of the application's own housekeeping, if there is one. If the application holds the
+// lock, the next round tries again.
 func (r *retention) retainUnderLock(ctx context.Context, t *outbox.Table) (finding time.Duration, err error) {
 	if t.Mapping.RetentionLock.Name == "" {
 		return r.retainTable(ctx, t)
@@ -60,8 +59,8 @@ func (r *retention) retainUnderLock(ctx context.Context, t *outbox.Table) (findi
 }
 
 func (r *retention) retainTable(ctx context.Context, t *outbox.Table) (finding time.Duration, err error) {
-	var keepsUnsent bool  // retention leaves all rows alone that were not sent,
-	var inFlight []string // or those with the ids
+	var keepsUnsent bool  // retention spares all rows that were not sent,
+	var inFlight []string // or only those with these ids
 	if t.Mapping.RetentionUnsent > 0 {
 		err = r.inLoop(ctx, func() { keepsUnsent, inFlight = r.core.KeepsUnsent(t), r.core.InFlight(t) })
 		if err != nil {

@@ -11,20 +11,20 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file notices an application that changes waiting rows: of what is about to be marked, a
-// row a second is compared with what its table has.
+// This file detects applications that change waiting rows. Once a second it compares one row that is about to
+// be marked with the row in its table.
 
-// samples are the comparisons of one leadership.
+// samples is the state of these comparisons in one leadership.
 type samples struct {
-	next time.Time // when the next may begin
-	busy bool      // one is under way
+	next time.Time // when the next comparison may begin
+	busy bool      // a comparison is in progress
 	told map[*outbox.Table]bool
 }
 
 const sampleRowEvery = time.Second
 
-// compareOne compares one of the rows, if it is time. It may be marked before it is read: then nothing
-// is known of it.
+// compareOne compares one of the rows, if a comparison is due. If the row is marked before it is read, the
+// comparison has no result.
 func (d *driver) compareOne(marks []outbox.Mark, now time.Time) {
 	if d.samples.busy || now.Before(d.samples.next) {
 		return
@@ -42,14 +42,14 @@ func (d *driver) compareOne(marks []outbox.Mark, now time.Time) {
 		found, err := d.sweeper.Now(bounded, row)
 		d.answers.Put(answer{0, func() {
 			d.samples.busy = false
-			if err == nil && found != nil { // else the next sample tells
+			if err == nil && found != nil { // otherwise a later sample will show it
 				d.compared(row, found)
 			}
 		}})
 	})
 }
 
-// compared tells of a row that differs: in the log once for each table.
+// compared reports a row that differs. The log has one line per table.
 func (d *driver) compared(row, found *outbox.Row) {
 	differs := difference(row, found)
 	if len(differs) == 0 {
@@ -67,7 +67,7 @@ func (d *driver) compared(row, found *outbox.Row) {
 		Msg("a row was changed while it waited, and was published as it was before: write look_first: true for its table")
 }
 
-// difference names what differs between two records of a row.
+// difference returns the names of the parts that differ between two records of a row.
 func difference(a, b *outbox.Row) []string {
 	if a.Err != nil || b.Err != nil {
 		return nil
@@ -93,5 +93,5 @@ func difference(a, b *outbox.Row) []string {
 	return names
 }
 
-// sameBytes tells NULL from an empty value.
+// sameBytes compares two values. NULL differs from an empty value.
 func sameBytes(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }

@@ -20,19 +20,19 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// This file is the WAL reader's care for the database's history, slot and publication,
-// before a connection streams.
+// This file is the WAL reader's work before a connection streams: it checks the database's history, the slot
+// and the publication.
 
 const (
-	fixEvery = 10 * time.Second      // between looks at a slot that only a person can fix
-	parkPoll = 10 * time.Millisecond // between looks whether the stream's park is durable
-	// slotTimeout is at most how long one attempt to make a slot waits for open
-	// transactions: a leader that is stopped meanwhile keeps its lock as long.
+	fixEvery = 10 * time.Second      // between two looks at a slot that only a person can repair
+	parkPoll = 10 * time.Millisecond // between two looks whether the stream's park is durable
+	// slotTimeout is the longest time that one attempt to make a slot waits for open transactions. A leader
+	// that is stopped meanwhile keeps the lock for that long.
 	slotTimeout = 10 * time.Second
 )
 
-// makeSound looks at server, slot and publication, and makes what has to be
-// made while the stream is parked and swept. It returns when the slot is sound.
+// makeSound inspects server, slot and publication. If the slot is not sound, the stream is parked and swept,
+// and makeSound makes what is missing. It returns when the slot is sound.
 func (w *walReader) makeSound(ctx context.Context) (checkpoint.Connected, error) {
 	w.following.Store(nil)
 	for parked, added := false, false; ; {
@@ -66,12 +66,11 @@ func (w *walReader) makeSound(ctx context.Context) (checkpoint.Connected, error)
 		if err := w.fix(ctx, &verdict, unmade, connected.Uncovered, added); err != nil {
 			return connected, err
 		}
-		added = true // or not: then their rows are the sweeper's
+		added = true // or could not be added; then the sweeper publishes their rows
 	}
 }
 
-// passedRowsOver says why a stream whose tables keep no state must not go on: rows were
-// passed over, or are about to be.
+// passedRowsOver returns why a stream without state must not go on: rows were passed over, or would be.
 func (w *walReader) passedRowsOver(v *replication.Verdict, added bool) error {
 	if v.Lost != nil {
 		return fmt.Errorf("%w: %w", errLost, v.Lost)
@@ -85,18 +84,20 @@ func (w *walReader) passedRowsOver(v *replication.Verdict, added bool) error {
 	return nil
 }
 
-// tellSlotLost says that the server has given up the slot. The stream's park, if it gets one, follows from that.
+// tellSlotLost logs that the server has invalidated the slot. If the stream is parked for that, the park is
+// not logged again.
 func (w *walReader) tellSlotLost(v *replication.Verdict) {
 	w.metrics.SlotLost()
-	if w.stateless { // which is told as what it is
+	if w.stateless { // for these tables the loss is reported by itself
 		return
 	}
 	w.lossTold.Store(&v.Reason)
 	w.log.Warn().Str("slot", w.cfg.Slot).Str("reason", v.Reason).Msg("the server gave the slot up: rows are read from the table, and the slot is made again")
 }
 
-// tellUnsound reports what only a person can fix, before the parks that follow from it are told. What is wrong with a
-// publication is told once, by that or by the stream's park, and not for each table.
+// tellUnsound reports faults that only a person can mend, before the parks that follow from them are
+// reported. A fault of the publication is reported once, here or by the stream's park, and not for each
+// table.
 func (w *walReader) tellUnsound(v *replication.Verdict, uncovered []checkpoint.Uncovered, unmade error) {
 	if v.Cause == outbox.CausePublication || unmade != nil {
 		for _, u := range uncovered {
@@ -112,12 +113,12 @@ func (w *walReader) tellUnsound(v *replication.Verdict, uncovered []checkpoint.U
 	if err != nil {
 		w.report(err, fixEvery)
 	}
-	if err != nil || v.Cause == outbox.CauseWALBudget { // the line that gave the slot up has the reason
+	if err != nil || v.Cause == outbox.CauseWALBudget { // the log line about giving the slot up has the reason
 		w.follow(outbox.StreamScope(), v.Reason)
 	}
 }
 
-// cannotBeSwept says what a lost or moved slot means for tables that keep no state.
+// cannotBeSwept reports what a lost or moved slot means for tables without state.
 func (w *walReader) cannotBeSwept(v *replication.Verdict) {
 	if !w.stateless || w.remembered.SystemID == "" || v.Err != nil {
 		return
@@ -127,8 +128,8 @@ func (w *walReader) cannotBeSwept(v *replication.Verdict) {
 	w.log.Error().Str("cause", string(v.Cause)).Str("reason", v.Reason).Msg(message)
 }
 
-// park gets the stream parked, and waits until that is durable: from then on a
-// slot may be made, since the sweeper covers whatever it does not bring.
+// park makes the driver park the stream, and waits until the park is durable. From then on the slot may be
+// made: the sweeper covers rows that the slot does not bring.
 func (w *walReader) park(ctx context.Context, connected checkpoint.Connected) error {
 	if err := w.tellConnected(ctx, connected, settledOn{}); err != nil {
 		return err
@@ -141,8 +142,8 @@ func (w *walReader) park(ctx context.Context, connected checkpoint.Connected) er
 	return nil
 }
 
-// inspect reads everything that a connection begins with. While the stream is
-// parked durably, it takes the existing slot as it is.
+// inspect reads everything that a connection begins with. While the stream is durably parked, it accepts the
+// existing slot as it is.
 func (w *walReader) inspect(ctx context.Context, parked bool) (checkpoint.Connected, replication.Verdict, error) {
 	cfg := w.cfg
 	state, err := w.conn.Inspect(ctx)
@@ -180,13 +181,14 @@ func (w *walReader) inspect(ctx context.Context, parked bool) (checkpoint.Connec
 	if err == nil && verdict.Sound {
 		before := w.remembered
 		w.remembered = replication.Identify(&state, &cfg)
-		// A restart of the server may have taken the slot back to where it was last saved.
+		// A restart of the server may have moved the slot back to the position that was saved last.
 		w.remembered.SlotPoint = max(w.remembered.SlotPoint, confirmedBefore(before, &state))
 	}
 	return connected, verdict, err
 }
 
-// uncovered are the tables that the verdict does not let through the WAL, and why.
+// uncovered returns the tables whose rows do not come through the WAL according to the verdict, each with the
+// reason.
 func (w *walReader) uncovered(ctx context.Context, v *replication.Verdict) (uncovered []checkpoint.Uncovered) {
 	for _, t := range v.Tables {
 		reason := t.Reason
@@ -201,18 +203,18 @@ func (w *walReader) uncovered(ctx context.Context, v *replication.Verdict) (unco
 	return uncovered
 }
 
-// confirmedBefore is up to where the slot was confirmed before, as far as this server's history goes: what is
-// remembered may come from another server, in the middle of a failover.
+// confirmedBefore returns the position to which the slot was confirmed before, as far as this server shares
+// that history. During a failover, the remembered position may come from another server.
 func confirmedBefore(remembered statestore.Identity, s *replication.State) outbox.LSN {
 	point := max(remembered.SlotPoint, remembered.Stopped)
 	if remembered.Timeline == s.Timeline {
 		return point
 	}
-	return min(point, s.Ended[remembered.Timeline]) // 0 if that is none of its timelines
+	return min(point, s.Ended[remembered.Timeline]) // 0 if the timeline is not part of this server's history
 }
 
-// lookAtTables reads over the pool what a connection begins with, which takes a
-// while where there are many tables.
+// lookAtTables reads, over the pool, what a connection needs to know of the tables. That takes a while if
+// there are many.
 func (w *walReader) lookAtTables(ctx context.Context, connected *checkpoint.Connected) (err error) {
 	if connected.Parks, err = w.store.Load(ctx); err != nil {
 		return err
@@ -227,10 +229,10 @@ func (w *walReader) lookAtTables(ctx context.Context, connected *checkpoint.Conn
 		return err
 	}
 	var tables []*outbox.Table
-	for _, r := range append(refused, unusable...) { // that table's business, not the stream's
+	for _, r := range append(refused, unusable...) { // a fault of that table only, not of the stream
 		w.explain(ctx, w.pool, w.lead.cfg.Name, r)
 		for _, u := range connected.Uncovered {
-			if u.Table == r.Table && !u.Refused { // the refusal says more
+			if u.Table == r.Table && !u.Refused { // the refusal is more precise
 				w.follow(outbox.TableScope(u.Table), u.Reason)
 			}
 		}
@@ -250,7 +252,7 @@ func (w *walReader) lookAtTables(ctx context.Context, connected *checkpoint.Conn
 	return err
 }
 
-// refusals are the tables' among joined errors.
+// refusals separates the refusals of tables from other errors in a joined error.
 func refusals(err error) (refused []*sweeper.TableError, other error) {
 	all := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -266,8 +268,7 @@ func refusals(err error) (refused []*sweeper.TableError, other error) {
 	return refused, nil
 }
 
-// leftBehind says which rows are PENDING in a table that was swapped out: nothing
-// publishes them any more.
+// leftBehind logs which rows are PENDING in a table that was swapped out: nothing publishes them any more.
 func (w *walReader) leftBehind(ctx context.Context, before map[string]uint32, s *replication.State) {
 	for i := range s.Tables {
 		t := &s.Tables[i]
@@ -291,11 +292,10 @@ func (w *walReader) leftBehind(ctx context.Context, before map[string]uint32, s 
 	}
 }
 
-// sameHistory remembers the database's history at the term's first connection,
-// and says whether a later one goes on with it. A failover or a restored backup
-// may have taken transactions back, and sequences then give their numbers out
-// again: rows in memory must not be taken for others of the same id.
-// https://www.postgresql.org/docs/current/continuous-archiving.html#BACKUP-TIMELINES
+// sameHistory remembers the database's history at the term's first connection, and returns errMoved if a
+// later connection meets another history. A failover or a restored backup may have undone transactions.
+// Sequences then give out the same numbers again, so a row in memory could be taken for another row with the
+// same id. https://www.postgresql.org/docs/current/continuous-archiving.html#BACKUP-TIMELINES
 func (w *walReader) sameHistory(s *replication.State) error {
 	now := history{system: s.SystemID, timeline: s.Timeline}
 	if w.history == (history{}) {
@@ -308,16 +308,17 @@ func (w *walReader) sameHistory(s *replication.State) error {
 	return nil
 }
 
-// errMoved: the database is not the one that what is in memory came from.
+// errMoved: the rows in memory come from another database than the present one.
 var errMoved = errors.New("a failover or a restored backup has replaced the database, or the server named a position that its WAL does not have: what is in memory is left to the table")
 
-// TimelineGuard holds a stream's connections to one timeline during a leadership: on another, an outstanding mark
-// would be written to another row with the same id. The zero value admits any.
+// TimelineGuard restricts a stream's connections to one timeline during a leadership. On another timeline, an
+// outstanding mark could be written to another row with the same id. The zero value admits every timeline.
 type TimelineGuard struct {
-	timeline atomic.Pointer[string] // eight hexadecimal digits; nil: any
+	timeline atomic.Pointer[string] // eight hexadecimal digits; nil: every timeline is admitted
 }
 
-// Admit refuses a new connection to a server on another timeline, or to a standby. It is for pgxpool.Config.AfterConnect.
+// Admit returns an error for a new connection to a server on another timeline, or to a standby. It is meant
+// for pgxpool.Config.AfterConnect.
 func (l *TimelineGuard) Admit(ctx context.Context, conn *pgx.Conn) error {
 	want := l.timeline.Load()
 	if want == nil {
@@ -336,16 +337,17 @@ func (l *TimelineGuard) Admit(ctx context.Context, conn *pgx.Conn) error {
 	return fmt.Errorf("%w: timeline %s after %s", errMoved, now, *want)
 }
 
-// hold refuses other timelines from now on.
+// hold restricts connections to this timeline from now on.
 func (l *TimelineGuard) hold(timeline uint32) {
 	l.timeline.Store(new(fmt.Sprintf("%08X", timeline)))
 }
 
-// release admits any timeline again, and says whether one was held.
+// release admits every timeline again. It reports whether one was held.
 func (l *TimelineGuard) release() bool { return l.timeline.Swap(nil) != nil }
 
-// fix makes the slot next to the connection, which is kept alive, when the publication was made; unmade is why it was
-// not. A slot holds WAL from its first moment, so a stream makes its first one only for a table that can come through it.
+// fix makes the slot while the connection is kept alive. unmade is why the publication could not be made;
+// nil: it was. A slot retains WAL from its first moment, so a stream makes its first slot only if at least
+// one table can come through it.
 func (w *walReader) fix(ctx context.Context, v *replication.Verdict, unmade error, uncovered []checkpoint.Uncovered, added bool) error {
 	switch {
 	case v.Err != nil:
@@ -353,9 +355,9 @@ func (w *walReader) fix(ctx context.Context, v *replication.Verdict, unmade erro
 	case unmade != nil && !v.Sound:
 		return w.awaitPerson(ctx, unmade)
 	case unmade != nil:
-		w.learned.unadded = unmade // the tables' parks say it
+		w.learned.unadded = unmade // the tables' parks tell it
 	case lacksTables(v) && v.Slot == replication.Make && !added:
-		return nil // what the publication lets through is looked at first
+		return nil // inspect first which tables come through the publication
 	}
 	if v.Slot == replication.Make && w.noneComesThrough(uncovered) {
 		return w.awaitPerson(ctx, &postgres.Error{
@@ -369,25 +371,26 @@ func (w *walReader) fix(ctx context.Context, v *replication.Verdict, unmade erro
 	return w.makeSlot(ctx, v.Slot)
 }
 
-// awaitPerson reports what only a person can fix, and waits before the next look.
+// awaitPerson reports a fault that only a person can mend, and waits until the next look.
 func (w *walReader) awaitPerson(ctx context.Context, err error) error {
 	w.report(err, fixEvery)
 	return w.beatFor(ctx, fixEvery)
 }
 
-// noneComesThrough says whether every table of the stream is uncovered.
+// noneComesThrough reports whether every table of the stream is uncovered.
 func (w *walReader) noneComesThrough(uncovered []checkpoint.Uncovered) bool {
 	return !slices.ContainsFunc(w.cfg.Tables, func(t *outbox.Table) bool {
 		return !slices.ContainsFunc(uncovered, func(u checkpoint.Uncovered) bool { return u.Table == t })
 	})
 }
 
-// lacksTables says whether the publication has to be made, or lacks tables that can be added.
+// lacksTables reports whether the publication has to be made, or lacks tables that can be added.
 func lacksTables(v *replication.Verdict) bool {
 	return v.Err == nil && (v.Publication != replication.Keep || len(v.Add) > 0)
 }
 
-// makePublication makes what the verdict lacks of it. It uses the pool: only the tables' owner may add them.
+// makePublication makes the publication or adds the missing tables. It uses the pool's role, because only the
+// tables' owner may add them.
 func (w *walReader) makePublication(ctx context.Context, v *replication.Verdict) error {
 	if !lacksTables(v) {
 		return nil
@@ -400,7 +403,7 @@ func (w *walReader) makePublication(ctx context.Context, v *replication.Verdict)
 	return replication.MakePublication(ctx, conn.Conn().PgConn(), w.cfg)
 }
 
-// makeSlot makes the slot. It has to wait for open transactions, with growing timeouts.
+// makeSlot makes the slot. That has to wait for open transactions, so it is tried with growing timeouts.
 func (w *walReader) makeSlot(ctx context.Context, action replication.Action) error {
 	if action == replication.Keep {
 		return nil
@@ -417,14 +420,14 @@ func (w *walReader) makeSlot(ctx context.Context, action replication.Action) err
 			return w.awaitPerson(ctx, err)
 		}
 		w.report(err, 0)
-		action = replication.Make // what was to be dropped is
+		action = replication.Make // the old slot is dropped by now
 		if err := w.beatFor(ctx, 0); err != nil {
 			return err
 		}
 	}
 }
 
-// beatFor keeps the connection alive while it does not stream.
+// beatFor keeps the connection alive for d while it does not stream.
 func (w *walReader) beatFor(ctx context.Context, d time.Duration) error {
 	end := time.Now().Add(d)
 	for {
@@ -444,7 +447,8 @@ func (w *walReader) beatFor(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// tellConnected tells the driver that a connection began. It asks again what is paused: inspecting may have taken long.
+// tellConnected tells the driver that a connection began. It first asks again what is paused, since the
+// inspection may have taken long.
 func (w *walReader) tellConnected(ctx context.Context, connected checkpoint.Connected, settled settledOn) error {
 	return whileBeating(ctx, w.conn, func(ctx context.Context) error {
 		paused, _, err := w.pauses.ask(ctx)

@@ -9,8 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
-// Status is the state of the stream, as far as this process knows. A standby knows
-// who leads, and no more.
+// Status returns the state of the stream as far as this process knows it. A standby knows only who leads.
 func (s *Stream) Status() status.Stream {
 	m := s.metrics.Status()
 	b := &s.tracker
@@ -66,13 +65,13 @@ func (s *Stream) Status() status.Stream {
 	return out
 }
 
-// Activity is what the process remembers of the stream.
+// Activity returns what this process remembers of the stream's recent past.
 func (s *Stream) Activity() status.Activity {
 	topics := s.metrics.Topics()
 	b := &s.tracker
 	b.mu.Lock()
 	r := &b.recent
-	parks := r.parks // there may be many; they are never changed, so not copied
+	parks := r.parks // not copied: the slice may be long and is never changed
 	a := status.Activity{
 		Events: append([]status.Event{}, r.events...), Errors: append([]status.ErrorGroup{}, r.errors...),
 		History: append([]status.Point{}, r.history...), Rates: r.rates, Topics: topics, Positions: r.positions,
@@ -89,15 +88,15 @@ func (s *Stream) Activity() status.Activity {
 	return a
 }
 
-// Halted is how long ago the driver last went round its loop. It is 0 while no
-// driver is at work: another process leads, or the next try to connect waits.
+// Halted returns how long ago the driver last completed a round of its loop. It is 0 while no driver runs:
+// another process leads, or the next attempt to connect is waiting.
 func (s *Stream) Halted(now time.Time) time.Duration { return s.watchdog.halted(now) }
 
-// Recount has the stream's failed rows counted again soon, after somebody else
-// than the stream changed them.
+// Recount requests a new count of the stream's FAILED rows, after somebody other than the stream has changed
+// them.
 func (s *Stream) Recount() {
 	select {
 	case s.recount <- struct{}{}:
-	default: // it is asked for already
+	default: // a request is pending already
 	}
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// statusTracker is what the stream's status is told from. The driver and the code that counts
-// write to it, a batch at a time; any goroutine may read it. What it points to is replaced, never
-// changed. What the metrics count is not counted here again: Status reads it back.
+// statusTracker collects the data of the stream's status. The driver and the code that counts write to it,
+// once per batch. Any goroutine may read it. Data behind its pointers is replaced, never changed. Values that
+// the metrics count are not counted here again: Status reads them from the metrics.
 type statusTracker struct {
 	mu       sync.Mutex
-	leader   *status.Leader // nil: not known
+	leader   *status.Leader // nil: unknown
 	standbys []status.Standby
 	slot     *status.Slot
 	lostSlot lostSlot
@@ -28,20 +28,20 @@ type statusTracker struct {
 	forecast status.Forecast
 	tables   map[string]status.Table
 	parks    status.Parks
-	reason   string // of the stream's park
+	reason   string // why the stream is parked
 	kafka    map[string]status.Cluster
-	inFlight int // rows
+	inFlight int // number of rows in flight
 	rate     rate
 	recent   recent
 	limit    *status.Limit
-	// Of exactly-once delivery, by cluster: the tallies, the last abort since the process began, and the
-	// last unit that was committed.
+	// The last three fields are about exactly-once delivery, by cluster: the tallies, the last aborted
+	// transaction since the process began, and the last committed unit.
 	tallies   map[string]status.Tally
 	lastAbort map[string]*status.Abort
 	lastUnit  map[string]uint64
 }
 
-// leads: this process leads from now on.
+// leads records that this process leads from now on.
 func (b *statusTracker) leads(name string, epoch int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -49,7 +49,7 @@ func (b *statusTracker) leads(name string, epoch int64) {
 	b.recent.recordEvent(time.Now(), "leader", fmt.Sprintf("this process leads, as %s (epoch %d)", name, epoch))
 }
 
-// follows: another process leads.
+// follows records that another process leads.
 func (b *statusTracker) follows(h replication.Holder) {
 	b.reset()
 	b.mu.Lock()
@@ -58,7 +58,8 @@ func (b *statusTracker) follows(h replication.Holder) {
 	b.recent.recordEvent(time.Now(), "leader", "waiting as a standby behind "+h.String())
 }
 
-// leadLost: the connection that holds the lead has ended. Who leads now is not known; the rest is as old as it says.
+// leadLost records that the connection that held the lead has ended. The present leader is unknown. Other
+// data keeps the age that it shows.
 func (b *statusTracker) leadLost() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,14 +74,14 @@ func (b *statusTracker) waiting(waiting []replication.Holder) {
 	b.standbys = survey.Standbys(waiting)
 }
 
-// reset forgets what only a leader knows.
+// reset discards what only a leader knows.
 func (b *statusTracker) reset() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.leader != nil && b.leader.Here {
 		b.recent.recordEvent(time.Now(), "leader", "this process leads no longer")
 	}
-	r := &b.recent // what happened stays
+	r := &b.recent // past events are kept
 	r.parks, r.rates, r.positions, r.insertAt = nil, status.Rates{}, nil, time.Time{}
 	r.before, r.sampled = counts{}, counts{}
 	b.leader, b.standbys, b.slot, b.parks, b.reason = nil, nil, nil, status.Parks{}, ""
@@ -134,17 +135,17 @@ func (b *statusTracker) fencing(cluster string, f sink.Fencing) {
 	}
 }
 
-// lostSlot is the last slot that the server gave up. It outlives a term.
+// lostSlot describes the last slot that the server invalidated. It outlives a term.
 type lostSlot struct {
 	because string
 	since   time.Time
-	made    bool // another has taken its place
+	made    bool // another slot has replaced it
 }
 
-// toldLost is for how long a slot that was lost and made again is told of.
+// toldLost is how long the status shows a slot that was lost and then made again.
 const toldLost = time.Hour
 
-// slotLost notes that the server gave the slot up, and says whether that is news.
+// slotLost records that the server invalidated the slot. It returns false if that was known already.
 func (b *statusTracker) slotLost(because string, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -166,7 +167,7 @@ func (b *statusTracker) slotMade(text string) {
 	b.recent.recordEvent(now, "slot", text)
 }
 
-// slotIs says what became of the slot, before it is read again.
+// slotIs sets the slot's state before the slot is read again.
 func (b *statusTracker) slotIs(state string, now time.Time) {
 	if b.slot == nil {
 		return
@@ -176,7 +177,7 @@ func (b *statusTracker) slotIs(state string, now time.Time) {
 	b.slot = slot
 }
 
-// told adds to the slot's status when it, or the one before it, was lost.
+// told adds to the slot's status that this slot, or the one before it, was lost.
 func (l *lostSlot) told(slot *status.Slot, now time.Time) {
 	if l.because == "" || l.made && now.Sub(l.since) > toldLost {
 		return
@@ -184,8 +185,8 @@ func (l *lostSlot) told(slot *status.Slot, now time.Time) {
 	slot.Lost, slot.LostSince = cmp.Or(slot.Lost, l.because), l.since
 }
 
-// retained takes what the server says of the slot, and returns it with the forecast
-// of its end.
+// retained records what the server says of the slot, and returns the slot's status with the forecast of its
+// loss.
 func (b *statusTracker) retained(name string, budget uint64, unbounded bool, r replication.Retained, holder string, waiting time.Duration, now time.Time) *status.Slot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -196,7 +197,7 @@ func (b *statusTracker) retained(name string, budget uint64, unbounded bool, r r
 	b.forecast.Tell(now, slot)
 	recent := &b.recent
 	if passed := now.Sub(recent.insertAt).Seconds(); !recent.insertAt.IsZero() && passed > 0 && r.Insert >= recent.insert {
-		recent.rates.WAL = float64(r.Insert-recent.insert) / passed // how fast the server writes
+		recent.rates.WAL = float64(r.Insert-recent.insert) / passed // the rate at which the server writes WAL
 	}
 	recent.insert, recent.insertAt = r.Insert, now
 	recent.positions = &status.Positions{Server: r.Insert.String(), Confirmed: r.Confirmed.String(), Restart: r.Restart.String()}
@@ -204,7 +205,7 @@ func (b *statusTracker) retained(name string, budget uint64, unbounded bool, r r
 	return slot
 }
 
-// sample takes the rows that are in flight, and now and then what the metrics counted.
+// sample records the number of rows in flight, and at intervals the counters of the metrics.
 func (b *statusTracker) sample(inFlight int, m *metrics.Stream) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -212,7 +213,7 @@ func (b *statusTracker) sample(inFlight int, m *metrics.Stream) {
 	b.recent.sample(time.Now(), b.slot, m)
 }
 
-// parked notes the parks, which have changed.
+// parked records the changed parks.
 func (b *statusTracker) parked(parks []outbox.Park) {
 	summary := status.Summarize(parks)
 	b.mu.Lock()
@@ -223,7 +224,7 @@ func (b *statusTracker) parked(parks []outbox.Park) {
 	}
 }
 
-// counted changes what is known of a table's rows.
+// counted changes the counts of a table.
 func (b *statusTracker) counted(t *outbox.Table, change func(*status.Table)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -232,7 +233,7 @@ func (b *statusTracker) counted(t *outbox.Table, change func(*status.Table)) {
 	b.tables[t.String()] = table
 }
 
-// tally notes what the database knows, and returns how many units are behind the head.
+// tally records a cluster's tally, and returns how many units are noted behind its head.
 func (b *statusTracker) tally(cluster string, open bool, head uint64, left int64) (waiting uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -243,7 +244,7 @@ func (b *statusTracker) tally(cluster string, open bool, head uint64, left int64
 	return waiting
 }
 
-// aborted notes that a transaction was aborted, by this cause.
+// aborted records that a transaction was aborted, and the cause.
 func (b *statusTracker) aborted(cluster, cause string, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -252,10 +253,10 @@ func (b *statusTracker) aborted(cluster, cause string, now time.Time) {
 	b.recent.recordError(now, "Kafka cluster "+cluster, "a transaction was aborted: "+last.Text, "")
 }
 
-// rate counts rows by the second, for the last minute.
+// rate counts the rows of each second of the last minute.
 type rate struct {
 	began time.Time
-	at    [rateSeconds]int64 // the second that the count is of, since 1970
+	at    [rateSeconds]int64 // the second, since 1970, that the count belongs to
 	rows  [rateSeconds]uint64
 }
 
@@ -273,7 +274,7 @@ func (r *rate) add(now time.Time, rows uint64) {
 	r.rows[i] += rows
 }
 
-// mean is rows per second over the last minute, or since the first row.
+// mean returns the rows per second over the last minute, or since the first row if that is shorter.
 func (r *rate) mean(now time.Time) float64 {
 	if r.began.IsZero() {
 		return 0
@@ -287,7 +288,7 @@ func (r *rate) mean(now time.Time) float64 {
 	return float64(sum) / max(1, min(rateSeconds, now.Sub(r.began).Seconds()))
 }
 
-// warned notes a warning of the server about the slot.
+// warned records a warning of the server about the slot.
 func (b *statusTracker) warned(text string, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -296,7 +297,7 @@ func (b *statusTracker) warned(text string, now time.Time) {
 	b.recent.recordError(now, "the slot, as the server warns", text, "")
 }
 
-// stalledBy is what the server says while it holds the stream back; empty: it does not.
+// stalledBy returns the server's warning while the server holds the stream back; "" while it does not.
 func (b *statusTracker) stalledBy(r replication.Retained, now time.Time) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

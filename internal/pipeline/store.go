@@ -13,9 +13,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// store is the stream's parks. Writing parks and taking the lead again, on
-// different goroutines, must not overlap: a write of the epoch before would be
-// taken for another leader's victory.
+// store is the stream's parks. Its lock keeps two goroutines apart: one that writes parks, and one that takes
+// the lead again. Otherwise a write under the former epoch would fail as if another process led.
 type store struct {
 	mu sync.Mutex
 	db postgres.DB

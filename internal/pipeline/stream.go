@@ -14,12 +14,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
-// Waits between two tries to lead.
+// Pauses between two attempts to lead.
 const (
 	retryMin  = 250 * time.Millisecond
 	retryMax  = 15 * time.Second
-	goodAfter = 30 * time.Second // a term that lasted this long resets the wait
-	// claimedPause: the other stream may be this one's earlier name, about to stop.
+	goodAfter = 30 * time.Second // a term that lasted this long resets the pause
+	// claimedPause is the pause if another stream has the tables: it may be this stream under its former
+	// name, about to stop.
 	claimedPause = 2 * time.Second
 )
 
@@ -32,13 +33,13 @@ type Stream struct {
 	learned  learned
 	watchdog watchdog
 	locks    locks
-	// judgedRights: the role's rights were looked at, by the goroutine of Run.
+	// judgedRights: the role's rights have been checked. Only the goroutine of Run uses it.
 	judgedRights bool
-	// recount asks for the failed rows to be counted.
+	// recount has a value when the FAILED rows are to be counted again.
 	recount chan struct{}
 }
 
-// New prepares a stream. It connects nowhere.
+// New returns a Stream that is ready to run. It makes no connection.
 func New(cfg Config) *Stream {
 	cfg.Core.Shadow, cfg.Core.HeldFor = cfg.Shadow, heldFor
 	if cfg.TimelineGuard == nil {
@@ -56,26 +57,25 @@ func New(cfg Config) *Stream {
 	return s
 }
 
-// errUnasked: a term has ended, and neither an error nor a stop is known that ended it.
+// errUnasked: a term ended without an error and without a request to stop.
 var errUnasked = errors.New("its work ended without an error, though nobody had asked it to stop")
 
-// Run leads whenever it can, until ctx ends: then it drains within the
-// configured time and returns nil. Errors are logged and retried with growing
-// waits; one that only a person can fix is retried at the slowest pace, and
-// said once.
+// Run leads whenever it can, until ctx ends. Then it drains within the configured time and returns nil. After
+// an error it logs the error and tries again, with growing pauses. An error that only a person can mend is
+// logged once, and tried again with the longest pause.
 func (s *Stream) Run(ctx context.Context) error {
 	waits := growing(retryMin, retryMax)
 	for {
 		began := time.Now()
 		err := s.term(ctx)
-		if errors.Is(err, exactlyonce.ErrJournal) { // it was deleted, truncated or replaced
+		if errors.Is(err, exactlyonce.ErrJournal) { // the journal was deleted, truncated or replaced
 			err = &postgres.Error{
 				Permanent: true, What: "deliver exactly once", Err: err,
 				Hint: "if its topic was deleted or truncated, stop the process and run outbox-cdc journal reset --stream " + s.cfg.Name + ", after which rows that are not marked yet are published once more",
 			}
 		}
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // stopping: what a stop interrupts is no failure
+			return nil //nolint:nilerr // at a stop, an interrupted attempt is no failure
 		}
 		if err == nil {
 			err = errUnasked
@@ -93,7 +93,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		switch {
 		case errors.Is(err, statestore.ErrFenced), errors.Is(err, errSuperseded), errors.Is(err, exactlyonce.ErrSuperseded):
 			s.log.Warn().Err(err).Msg("another process took the lead while this one stood still or was cut off: it waits as a standby now")
-		case errors.Is(err, errMoved): // as it should, whatever was asked meanwhile
+		case errors.Is(err, errMoved): // the expected end of the term, whatever else was requested meanwhile
 			s.log.Info().Msg(textFrom(err, errMoved))
 		case errors.Is(err, errNewTerm):
 			s.log.Info().Msg(textFrom(err, errNewTerm))
@@ -103,12 +103,12 @@ func (s *Stream) Run(ctx context.Context) error {
 			s.report(err, pause)
 		}
 		if wait.Sleep(ctx, pause) != nil {
-			return nil //nolint:nilerr // stopping
+			return nil //nolint:nilerr // at a stop
 		}
 	}
 }
 
-// textFrom is an error's text from where its cause begins.
+// textFrom returns an error's text from the beginning of its cause.
 func textFrom(err, cause error) string {
 	_, further, _ := strings.Cut(err.Error(), cause.Error())
 	return cause.Error() + further

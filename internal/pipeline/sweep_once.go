@@ -13,26 +13,25 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// This file sweeps a stream once, without slot and replication connection: the
-// driver runs with the stream parked until a sweep finds nothing more.
+// This file sweeps a stream once, without a slot or a replication connection. The driver runs with the stream
+// parked, until a sweep finds no more rows.
 
-// Swept is what one sweep did.
+// Swept is the result of one sweep.
 type Swept struct {
 	Published uint64 // rows that Kafka acknowledged
 	Refused   uint64 // attempts that were charged
 	GivenUp   uint64 // rows that became FAILED
-	// Parks stay: their rows wait for their next try.
+	// Parks are the parks that remain. Their rows wait for their next try.
 	Parks status.Parks
 }
 
-// ErrLed says that a process leads the stream, so that it cannot be swept.
+// ErrLed: a process leads the stream, so the stream cannot be swept by command.
 var ErrLed = errors.New("a process leads the stream and sweeps it itself")
 
-// SweepOnce publishes the rows that are PENDING and due, each table's in table
-// order, marks them, and returns when a sweep finds nothing more. It takes the
-// leadership over an ordinary connection of the pool's role, fences former
-// leaders, and keeps to the parks. Without any progress for giveUp it ends with
-// an error that says why; what was done until then is in Swept.
+// SweepOnce publishes the PENDING rows that are due, each table's rows in table order, and marks them. It
+// returns when a sweep finds no more rows. It takes the leadership over an ordinary connection of the pool's
+// role, fences former leaders, and respects the parks. If there is no progress for giveUp, it returns an
+// error that says why; Swept then has what was done until then.
 func (s *Stream) SweepOnce(ctx context.Context, giveUp time.Duration) (Swept, error) {
 	switch {
 	case s.cfg.Shadow:
@@ -67,7 +66,7 @@ func (s *Stream) SweepOnce(ctx context.Context, giveUp time.Duration) (Swept, er
 	hold := func(ctx context.Context) error { return d.holdLead(ctx, conn) }
 	err = d.run(stop, hold, s.newMaintenance(d).watchPauses)
 	st := s.Status()
-	// Other than the stream, which is parked while nothing streams.
+	// The stream's own park is left out: the stream is always parked while nothing streams.
 	parks := slices.DeleteFunc(d.core.Parks(), func(p outbox.Park) bool { return p.Scope.Kind == outbox.ScopeStream })
 	swept := Swept{Published: st.Flow.Published, Refused: st.Flow.Refused, GivenUp: st.Flow.GivenUp, Parks: status.Summarize(parks)}
 	if err == nil {
@@ -76,7 +75,7 @@ func (s *Stream) SweepOnce(ctx context.Context, giveUp time.Duration) (Swept, er
 	return swept, err
 }
 
-// leadNow takes the leadership or says who has it.
+// leadNow takes the leadership, or returns an error that names the leader.
 func (s *Stream) leadNow(ctx context.Context) (*replication.Conn, error) {
 	trying, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
@@ -90,8 +89,8 @@ func (s *Stream) leadNow(ctx context.Context) (*replication.Conn, error) {
 	return conn, err
 }
 
-// holdLead takes the WAL reader's place in a sweep: it tells the driver that
-// nothing streams, and keeps the leadership.
+// holdLead takes the place of the WAL reader during a sweep: it tells the driver that nothing streams, and
+// keeps the leadership.
 func (d *driver) holdLead(ctx context.Context, conn *replication.Conn) error {
 	defer close(d.wal.finished)
 	_ = d.once.recoverFirst(ctx, conn, d.wal.finishing)
@@ -99,8 +98,8 @@ func (d *driver) holdLead(ctx context.Context, conn *replication.Conn) error {
 	if err != nil {
 		return err
 	}
-	// The stream's park that this leads to stays in our table: should run stream again, it begins
-	// with a sweep and a hand-back.
+	// This parks the stream, and the park stays in our table. If the stream runs again, it begins with a
+	// sweep and a hand-back.
 	connected := checkpoint.Connected{
 		Insert: state.Insert, Snapshot: state.Snapshot,
 		Cause: outbox.CauseSlot, Reason: "swept by command, without a slot",
@@ -133,7 +132,7 @@ func (d *driver) holdLead(ctx context.Context, conn *replication.Conn) error {
 		}
 		if err := conn.Beat(ctx); err != nil {
 			select {
-			case <-d.wal.finishing: // it is given back anyway
+			case <-d.wal.finishing: // the lead is given back anyway
 			default:
 				return err
 			}

@@ -17,22 +17,23 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// telling is how the parts of a stream tell what happens: in the log, in metrics, and in the status
-// that people read. Any goroutine may use it.
+// telling is how the parts of a stream report events: to the log, the metrics and the status. Any goroutine
+// may use it.
 type telling struct {
 	log     zerolog.Logger
 	metrics *metrics.Stream
 	traces  *tracing.Stream
 	tracker statusTracker
-	// failed is the error that keeps the stream from working, logged once.
+	// failed is the fault that keeps the stream from working. It is logged once.
 	failed atomic.Pointer[failure]
-	// renamed has the new names of tables whose renaming was logged.
+	// renamed maps tables to new names that were logged.
 	renamed sync.Map
-	// lossTold is the park's reason for the last lost slot that was logged.
+	// lossTold is the park's reason for the last loss of the slot that was logged.
 	lossTold atomic.Pointer[string]
-	// following are parks, by scope and reason, that follow from what another line tells, as of the last connection.
+	// following are parks (scope and reason) of the last connection that are consequences of something logged
+	// already.
 	following atomic.Pointer[[]string]
-	// unreachable: the database could not be asked.
+	// unreachable: the database could not be reached.
 	unreachable atomic.Bool
 }
 
@@ -43,13 +44,14 @@ func newTelling(log zerolog.Logger, m *metrics.Stream, traces *tracing.Stream) *
 	}}
 }
 
-// failure is what keeps a stream from working now, and since when anything has.
+// failure is the present fault that keeps a stream from working. since is when the first of an unbroken
+// series of faults began.
 type failure struct {
 	text  string
 	since time.Time
 }
 
-// fails notes what keeps the stream from working, and says whether the same did before.
+// fails records the fault, and reports whether the last one was the same.
 func (t *telling) fails(text string) bool {
 	before, now := t.failed.Load(), &failure{text, time.Now().UTC()}
 	if before != nil {
@@ -59,10 +61,10 @@ func (t *telling) fails(text string) bool {
 	return before != nil && before.text == text
 }
 
-// works says that nothing keeps the stream from working any more.
+// works records that there is no fault any more.
 func (t *telling) works() { t.failed.Store(nil) }
 
-// report says an error once, and again when it changes.
+// report logs an error once, and again when its text changes.
 func (t *telling) report(err error, pause time.Duration) {
 	text := postgres.Text(err)
 	t.tracker.recordError("the stream", text, "")
@@ -71,13 +73,13 @@ func (t *telling) report(err error, pause time.Duration) {
 		return
 	}
 	level := zerolog.ErrorLevel
-	if before != nil && away && postgres.Away(err) { // a server that restarts says one thing after the other
+	if before != nil && away && postgres.Away(err) { // a server that restarts gives several different errors
 		level = zerolog.InfoLevel
 	}
 	t.log.WithLevel(level).Ctx(loglimit.About(text)).Err(err).Dur("retry_in", pause).Bool("needs_a_person", postgres.Permanent(err)).Msg("the stream does not work")
 }
 
-// follow notes that another line tells of a park.
+// follow records that a log line already tells of a park.
 func (t *telling) follow(s outbox.Scope, reason string) {
 	parks := []string{s.String() + ": " + reason}
 	if before := t.following.Load(); before != nil {
@@ -86,13 +88,13 @@ func (t *telling) follow(s outbox.Scope, reason string) {
 	t.following.Store(&parks)
 }
 
-// follows says whether a park follows from what another line tells.
+// follows reports whether a park is the consequence of something logged already.
 func (t *telling) follows(p *outbox.Park) bool {
 	parks, lost := t.following.Load(), t.lossTold.Load()
 	return parks != nil && slices.Contains(*parks, p.Scope.String()+": "+p.Reason) || lost != nil && *lost == p.Reason
 }
 
-// tellStandby tells that another process leads.
+// tellStandby reports that another process leads.
 func (t *telling) tellStandby(h replication.Holder) {
 	t.works()
 	t.metrics.Standby()
@@ -106,17 +108,17 @@ func (t *telling) tellStandby(h replication.Holder) {
 	t.log.Info().Str("leader", h.String()).Msg("waiting as a standby")
 }
 
-// watchdog knows when a stream's driver last went round its loop. A driver at work
-// goes round at least once a second, so one that does not is stuck.
+// watchdog records when a stream's driver last completed a round of its loop. A running driver does so at
+// least once a second, otherwise it is stuck.
 type watchdog struct {
-	since time.Time // monotonic: a clock that is set must not look like a halt
+	since time.Time // monotonic: setting the clock must not look like a halt
 	last  atomic.Int64
 }
 
 func (t *watchdog) alive(now time.Time) { t.last.Store(max(1, int64(now.Sub(t.since)))) }
 func (t *watchdog) idle()               { t.last.Store(0) }
 
-// halted is how long ago the driver last went round its loop; 0: none is at work.
+// halted returns how long ago the driver last completed a round; 0: no driver runs.
 func (t *watchdog) halted(now time.Time) time.Duration {
 	last := t.last.Load()
 	if last == 0 {

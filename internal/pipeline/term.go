@@ -19,7 +19,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/statusupdater"
 )
 
-// term is one leadership, from waiting for it until it is lost or ctx ends.
+// term is one leadership: it waits for the lead, and returns when the lead is lost or ctx ends.
 func (s *Stream) term(ctx context.Context) error {
 	cfg := s.cfg.Replication
 	cfg.Binary = !s.learned.text.Load()
@@ -36,7 +36,7 @@ func (s *Stream) term(ctx context.Context) error {
 		return err
 	}
 	if s.cfg.TimelineGuard.release() {
-		s.cfg.Pool.Reset() // what leads the other way
+		s.cfg.Pool.Reset() // closes connections that may lead to another server
 	}
 	lead, err := s.lead.take(ctx)
 	if err != nil {
@@ -70,7 +70,8 @@ func (s *Stream) term(ctx context.Context) error {
 	retention := &retention{questions: d.questions, cfg: &s.cfg, core: d.core, sweeper: d.sweeper}
 	backlog := &backlog{questions: d.questions, tables: s.cfg.Tables, sweeper: d.sweeper, recount: s.recount}
 	err = d.run(ctx, wal.begin, maintenance.maintain, retention.run, backlog.count, d.once.advanceTallies, d.once.tellTallies)
-	// While our epoch holds, no new leader took our transactional id: it raises the epoch before it turns to Kafka.
+	// A new leader raises the epoch before it turns to Kafka. So while our epoch holds, no new leader has
+	// taken our transactional id.
 	if errors.Is(err, sink.ErrFenced) {
 		switch lost := s.store.Leads(ctx); {
 		case lost == nil:
@@ -82,12 +83,12 @@ func (s *Stream) term(ctx context.Context) error {
 	return err
 }
 
-// errForeign: our transactional id is used by somebody who does not lead in this database, so by no successor.
+// errForeign: a process that does not lead in this database uses our transactional id, so it is no successor.
 var errForeign = errors.New("it does not lead in this database: one of the two databases is a copy (a clone, a restore, a snapshot), or two installations have " +
 	"the same transactional_id_prefix; stop one, and give it a prefix and topics of its own")
 
-// awaitLocks takes the locks of the application's relays, as a standby waits for
-// the lead. It ends with conn, which has the leadership.
+// awaitLocks waits for the locks of the application's relays, as a standby waits for the lead. It fails when
+// conn, which holds the leadership, is lost.
 func (s *Stream) awaitLocks(ctx context.Context, conn *replication.Conn) error {
 	if len(s.locks) == 0 {
 		return nil
@@ -97,8 +98,8 @@ func (s *Stream) awaitLocks(ctx context.Context, conn *replication.Conn) error {
 	return whileBeating(ctx, conn, s.locks.acquire)
 }
 
-// run runs the driver, the parts that every term has, and these. It ends when one of them fails, or when the driver
-// has drained, which the end of stop begins.
+// run runs the driver, the parts of every term, and the given parts. It returns when one of them fails, or
+// when the driver has drained. The end of stop starts the draining.
 func (d *driver) run(stop context.Context, parts ...func(context.Context) error) error {
 	parts = append(parts, d.updater.Run)
 	for _, s := range d.sinks {
@@ -121,7 +122,7 @@ func (d *driver) run(stop context.Context, parts ...func(context.Context) error)
 	return err
 }
 
-// newDriver makes the driver of a leadership, and what it commands; nothing runs yet.
+// newDriver makes the driver of a leadership with its sinks and its updater. Nothing runs yet.
 func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead statestore.Leadership) (d *driver, err error) {
 	cfg := &s.cfg
 	d = &driver{
@@ -133,7 +134,7 @@ func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead sta
 	if d.once, err = d.openOnce(ctx, conn); err != nil {
 		return nil, err
 	}
-	var guard *tablesql.Guard // nil: rows are delivered at least once
+	var guard *tablesql.Guard // nil: at-least-once delivery
 	var marking *statusupdater.Once
 	if d.once != nil {
 		guard, marking = d.once.guard, &statusupdater.Once{Stream: cfg.Name, Guard: d.once.guard, Idle: cfg.Replication.SenderTimeout / 2}
@@ -156,13 +157,14 @@ func (s *Stream) newDriver(ctx context.Context, conn *replication.Conn, lead sta
 	return d, err
 }
 
-// lookBytes is about the most bytes that one look reads.
+// lookBytes is roughly the largest number of bytes that one lookup reads.
 const lookBytes = 16 << 20
 
-// heldFor: a row that waited longer, in the WAL or for Kafka, is looked at before it goes out.
+// heldFor: a row that has waited longer than this, in the WAL or for Kafka, is looked up again before it is
+// published.
 const heldFor = 5 * time.Second
 
-// newSinks makes one for each Kafka cluster.
+// newSinks makes a sink for each Kafka cluster.
 func (s *Stream) newSinks(d *driver, before map[string]*outbox.Fences) (map[string]*sink.Sink, error) {
 	sinks := map[string]*sink.Sink{}
 	if s.cfg.Shadow {
@@ -182,9 +184,9 @@ func (s *Stream) newSinks(d *driver, before map[string]*outbox.Fences) (map[stri
 	return sinks, nil
 }
 
-// newWALReader makes what reads the WAL for a driver.
+// newWALReader makes the WAL reader for a driver.
 func (s *Stream) newWALReader(d *driver, conn *replication.Conn, lead statestore.Leadership) *walReader {
-	if s.cfg.Once == nil { // else its terms end with each connection
+	if s.cfg.Once == nil { // with exactly-once delivery, a term ends with its connection
 		s.learned.remake = checkpoint.Connected{}
 	}
 	return &walReader{
@@ -195,7 +197,7 @@ func (s *Stream) newWALReader(d *driver, conn *replication.Conn, lead statestore
 	}
 }
 
-// newMaintenance makes what looks after a driver's database.
+// newMaintenance makes the maintenance for a driver.
 func (s *Stream) newMaintenance(d *driver) *maintenance {
 	return &maintenance{
 		questions: d.questions, cfg: &s.cfg, core: d.core, store: s.store, sweeper: d.sweeper, pauses: d.pauses, oneShot: d.oneShot,

@@ -11,20 +11,21 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// giveUpAfter is how many looks in a row must find the slot above the budget with the same restart_lsn. They take
-// longer than the server takes to advance a slot that nothing holds (15 s).
+// giveUpAfter is how many looks in a row must find the slot above the budget with the same restart_lsn.
+// Together they take longer than the 15 s within which the server advances a slot that nothing holds.
 const giveUpAfter = 4
 
-// walBudget tells when the slot is given up for wal_budget: the stream cannot move it on, because an open transaction
-// or a standby holds it. The slot is made again when that transaction has ended. One goroutine uses it.
+// walBudget decides when the slot is given up for wal_budget, because an open transaction or a standby keeps
+// the stream from advancing it. The slot is made again when that transaction has ended. One goroutine uses
+// walBudget.
 type walBudget struct {
 	limit   uint64
 	restart outbox.LSN // restart_lsn when the slot was last above the budget,
-	times   int        // and how many times in a row
-	holder  string     // that was logged last
+	times   int        // and for how many looks in a row
+	holder  string     // holder that was logged last
 }
 
-// exceeded says whether the slot is to be given up: it would retain more than the budget for ever.
+// exceeded reports whether the slot has to be given up, since it would stay above the budget for ever.
 func (b *walBudget) exceeded(r replication.Retained, sweeping bool) bool {
 	if b.limit == 0 || r.Bytes() <= b.limit || !sweeping && !r.HeldByOthers(b.limit) {
 		b.times = 0
@@ -37,7 +38,7 @@ func (b *walBudget) exceeded(r replication.Retained, sweeping bool) bool {
 	return b.times >= giveUpAfter
 }
 
-// freeable is how much of the slot's WAL a sweep can free.
+// freeable returns how many bytes of the slot's WAL a sweep can free.
 func freeable(r replication.Retained, budget uint64) uint64 {
 	if r.HeldByOthers(budget) {
 		return r.Lag()
@@ -45,13 +46,13 @@ func freeable(r replication.Retained, budget uint64) uint64 {
 	return r.Bytes()
 }
 
-// unconfirmed measures how long the confirmed position has not reached an earlier end of the WAL.
+// unconfirmed measures for how long the confirmed position has not reached a former end of the WAL.
 type unconfirmed struct {
 	target outbox.LSN
 	since  time.Time
 }
 
-// waits says for how long; 0 up to usual, which an idle stream takes.
+// waits returns that time. It returns 0 up to usual, which is what an idle stream takes.
 func (u *unconfirmed) waits(r replication.Retained, now time.Time, usual time.Duration) time.Duration {
 	if r.Confirmed == 0 || r.Confirmed >= u.target {
 		u.target, u.since = r.Insert, now
@@ -63,8 +64,8 @@ func (u *unconfirmed) waits(r replication.Retained, now time.Time, usual time.Du
 	return 0
 }
 
-// keepBudget returns who makes the slot retain WAL, and gives the slot up where nothing else keeps the budget: the
-// table has the rows.
+// keepBudget returns which session or standby makes the slot retain WAL. It gives the slot up where nothing
+// else keeps the budget; the rows are still in the table.
 func (m *maintenance) keepBudget(ctx context.Context, r replication.Retained) string {
 	stalledBy := m.tellStall(r, time.Now())
 	holder, err := replication.HolderOf(ctx, postgres.On(m.pool), r, m.cfg.Core.WALBudget)

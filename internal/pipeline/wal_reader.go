@@ -22,19 +22,19 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// Bounds of what the WAL reader hands over at once, and its waits.
+// Bounds of a batch, and the WAL reader's waiting times.
 const (
 	batchRows    = 4000                  // a batch is handed over when it has this many rows (see batchRowsOf),
-	batchBytes   = 1 << 20               // or bytes, or when nothing more is there to be read;
-	gatherFor    = 20 * time.Millisecond // but where more is sure to come, when its rows have waited this long
-	statusEvery  = time.Second           // a status message at least this often
-	reconnectMin = 50 * time.Millisecond // before a lost connection is made again: at first,
-	reconnectMax = 5 * time.Second       // and at most
+	batchBytes   = 1 << 20               // or this many bytes, or when nothing more can be read at once.
+	gatherFor    = 20 * time.Millisecond // If more is sure to come, it is handed over when its rows have waited this long
+	statusEvery  = time.Second           // longest time between two status messages
+	reconnectMin = 50 * time.Millisecond // before a lost connection is made again: the first pause,
+	reconnectMax = 5 * time.Second       // and the longest
 )
 
-// walReader is the goroutine that owns the replication connection: it leads,
-// looks after slot and publication, reads frames into batches, and feeds the
-// confirmed position back on its own timer, whatever the driver does.
+// walReader is the goroutine that owns the replication connection. It leads, repairs slot and publication,
+// and reads frames into batches. It sends the confirmed position at its own intervals, whatever the driver
+// does.
 type walReader struct {
 	*link
 	*telling
@@ -51,33 +51,33 @@ type walReader struct {
 
 	conn    *replication.Conn
 	decoder *decoder.Decoder
-	// history is the database's at the term's first connection, and received the
-	// farthest position that was heard of: see sameHistory.
+	// history is the database's history at the term's first connection. received is the highest position that
+	// was reported since. See sameHistory.
 	history    history
 	received   outbox.LSN
-	keepalives keepalives // of the connection
-	sent       int64      // the server's time of the last message
+	keepalives keepalives // of the present connection
+	sent       int64      // the server's time in the last message
 	clock      serverClock
-	// remembered is what the stream remembers of its slot.
+	// remembered is the stored Identity of the stream's slot.
 	remembered  statestore.Identity
 	statusEvery time.Duration // see beats
 	batchRows   int           // see batchRowsOf
 }
 
-// errSuperseded: another process leads, or led in between, so our memory is stale.
+// errSuperseded: another process leads, or has led in between, so the rows in memory are out of date.
 var errSuperseded = errors.New("another process took the lead")
 
-// errLost: rows of tables without state were passed over, or would be. The term ends, and the stream stays stopped until
-// somebody has acted.
+// errLost: rows of tables without state were passed over, or would be. The term ends, and the stream stays
+// stopped until a person has acted.
 var errLost = errors.New("stopped, so that no row is lost in silence")
 
-// history tells a database from its copies that went another way.
+// history tells a database from its copies, which have diverged from it.
 type history struct {
 	system   string // system identifier
 	timeline uint32
 }
 
-// beats is how often the server has to hear of a connection: at most a quarter of SenderTimeout.
+// beats returns how often the server has to hear from a connection: at least every quarter of SenderTimeout.
 func beats(cfg *replication.Config) time.Duration {
 	if t := cfg.SenderTimeout; t > 0 {
 		return min(statusEvery, t/4)
@@ -85,8 +85,8 @@ func beats(cfg *replication.Config) time.Duration {
 	return statusEvery
 }
 
-// begin reads the WAL when the clusters are recovered, or their time is over. With tables without state it waits for as
-// long as it takes: their rows cannot be swept later.
+// begin starts reading the WAL when the clusters are recovered, or recoverWithin has passed. With tables
+// without state it waits without limit, because their rows cannot be swept later.
 func (w *walReader) begin(ctx context.Context) error {
 	if err := w.once.recoverFirst(ctx, w.conn, w.finishing); err != nil && w.once.stateless != nil {
 		w.conn.Kill()
@@ -98,19 +98,19 @@ func (w *walReader) begin(ctx context.Context) error {
 	return w.run(ctx)
 }
 
-// run serves one connection after another until the stop or a lost leadership.
+// run makes one connection after another, until the stop or the loss of the leadership.
 func (w *walReader) run(ctx context.Context) error {
 	defer close(w.finished)
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { // looking after slots and leading again end with the stop, too
+	go func() { // repairing the slot and leading again end at a stop, too
 		select {
 		case <-w.finishing:
 			cancel()
 		case <-waiting.Done():
 		}
 	}()
-	waits := growing(reconnectMin, reconnectMax) // connections that end at once do not follow one another without a breath
+	waits := growing(reconnectMin, reconnectMax) // so that connections that fail at once do not follow one another without a pause
 	for {
 		began := time.Now()
 		err := w.connection(ctx, waiting)
@@ -123,7 +123,7 @@ func (w *walReader) run(ctx context.Context) error {
 			return err
 		}
 		w.tellEnd(err)
-		// Here, where the lead is taken again, and not when the driver hears of it: that may be later.
+		// This is reported here, where the lead is taken again. The driver may hear of it later.
 		w.metrics.LeadLost()
 		w.tracker.leadLost()
 		if err := w.tell(ctx, connEvent{lost: true}); err != nil {
@@ -145,8 +145,9 @@ func (w *walReader) run(ctx context.Context) error {
 	}
 }
 
-// tellEnd logs why a connection ended, and remembers errors after which the slot must be made again though it looks
-// sound. Asking for binary values is a guess until all columns are known.
+// tellEnd logs why a connection ended. It remembers errors after which the slot has to be made again although
+// it looks sound. An error about binary values is no fault: binary values are requested before all columns
+// are known.
 func (w *walReader) tellEnd(err error) {
 	unreadable, is := errors.AsType[*decoder.Error](err)
 	if is && unreadable.NeedsText {
@@ -154,7 +155,7 @@ func (w *walReader) tellEnd(err error) {
 		w.log.Info().Err(err).Msg("reading the WAL as text from here on")
 		return
 	}
-	overBudget, toldAloud := w.overBudget.Swap(nil), true // by the park, or by the next attempt if it fails
+	overBudget, toldAloud := w.overBudget.Swap(nil), true // by the park, or by the next attempt if that fails
 	switch {
 	case overBudget != nil:
 		w.learned.remake = checkpoint.Connected{Cause: outbox.CauseWALBudget, Reason: *overBudget}
@@ -178,8 +179,8 @@ func (w *walReader) tellEnd(err error) {
 	w.tracker.recordError("the replication connection", postgres.Text(err), "")
 }
 
-// leadAgain connects until this process leads again. If another process leads, or has led in between, our memory is
-// stale and the term is over.
+// leadAgain connects until this process leads again. If another process leads, or has led in between, the
+// rows in memory are out of date and the term is over.
 func (w *walReader) leadAgain(ctx context.Context) error {
 	ours := sessions{}
 	ours.add(w.conn)
@@ -229,7 +230,7 @@ func (w *walReader) tryLeading(ctx context.Context, ours sessions) (*replication
 	return conn, nil
 }
 
-// connection makes the slot sound if it is not, and streams. nil: finished.
+// connection makes the slot sound if it is not, and streams. It returns nil when the driver has finished.
 func (w *walReader) connection(ctx, waiting context.Context) error {
 	w.decoder.Reset()
 	connected, err := w.makeSound(waiting)
@@ -251,8 +252,8 @@ func (w *walReader) connection(ctx, waiting context.Context) error {
 		}
 		return err
 	}
-	// The WAL has to get past the insert position read above even if nobody
-	// writes: the Core looks at every row up to it.
+	// The Core looks up every row before the insert position read above. The WAL has to pass that position
+	// even if nobody writes, hence the heartbeat.
 	if _, err := replication.Heartbeat(ctx, postgres.On(w.pool)); err != nil {
 		return err
 	}
@@ -267,7 +268,7 @@ func (w *walReader) connection(ctx, waiting context.Context) error {
 	return w.read(ctx)
 }
 
-// read receives until the connection ends or the driver has finished.
+// read receives messages until the connection ends or the driver has finished.
 func (w *walReader) read(ctx context.Context) error {
 	b := <-w.spare
 	defer func() { w.giveBack(b) }()
@@ -297,7 +298,7 @@ func (w *walReader) read(ctx context.Context) error {
 			w.keepalives.latest = max(w.keepalives.latest, m.WALEnd)
 		case replication.Notice:
 			level := zerolog.WarnLevel
-			if m.Code == pgerrcode.ObjectNotInPrerequisiteState && w.following.Load() != nil { // that the publication was away is told
+			if m.Code == pgerrcode.ObjectNotInPrerequisiteState && w.following.Load() != nil { // it is already reported that the publication was missing
 				level = zerolog.InfoLevel
 			}
 			w.log.WithLevel(level).Str("sqlstate", m.Code).Str("notice", m.Warning).Str("hint", m.Hint).Msg("the server warns about the slot")
@@ -319,8 +320,8 @@ func (w *walReader) read(ctx context.Context) error {
 				return err
 			}
 		}
-		// The clock is looked at once per read and per batch, since either may have
-		// been waited for, not once per row.
+		// The clock is read once per read and once per batch, since either may have waited. It is not read
+		// for each row.
 		if !full && !reply && w.conn.Buffered() {
 			continue
 		}
@@ -344,10 +345,9 @@ func (w *walReader) read(ctx context.Context) error {
 	}
 }
 
-// lookAtPublication ends the connection where a warning came because the
-// publication was away. Version 18 then passes rows over and goes on (seen with
-// 18.4; earlier ones end the stream): no later row may be taken from this
-// connection, or it would overtake them.
+// lookAtPublication ends the connection if a warning came because the publication was missing. Version 18
+// then passes rows over and goes on (seen with 18.4); earlier versions end the stream. No later row may be
+// taken from this connection, because it would overtake the missing rows.
 func (w *walReader) lookAtPublication(ctx context.Context) error {
 	watched, err := replication.Watch(ctx, postgres.On(w.pool), w.cfg)
 	if err != nil {
@@ -359,7 +359,7 @@ func (w *walReader) lookAtPublication(ctx context.Context) error {
 	return nil
 }
 
-// feedBack sends the confirmed position.
+// feedBack sends the confirmed position to the server.
 func (w *walReader) feedBack() error {
 	confirm := outbox.LSN(w.confirm.Load())
 	if confirm > w.conn.Confirmed() {
@@ -370,7 +370,7 @@ func (w *walReader) feedBack() error {
 	return w.conn.SendStatus(confirm)
 }
 
-// waitUntil is until when to wait for more of the WAL.
+// waitUntil returns until when to wait for more WAL.
 func (w *walReader) waitUntil(b *batch, status time.Time) time.Time {
 	if gathered := b.began.Add(gatherFor); !b.Empty() && gathered.Before(status) {
 		return gathered
@@ -381,13 +381,13 @@ func (w *walReader) waitUntil(b *batch, status time.Time) time.Time {
 	return status
 }
 
-// batchRowsOf is how many rows a batch has at most: two fifths of those that may be in memory, where that is less. Reading
-// stops at that many, so there is one batch more at most.
+// batchRowsOf returns how many rows a batch may have: batchRows, or two fifths of the rows that may be in
+// memory, if that is less. Reading stops when memory is full, so at most one batch more is in memory.
 func batchRowsOf(maxRows int) int { return min(batchRows, maxRows*2/5) }
 
-// full says that the batch is to be handed over: it is large, or nothing more
-// is there to be read, so that nothing waits for a timer. While much more is to
-// come, small batches would cost Kafka and us more than the rows in them.
+// full reports whether the batch has to be handed over: it is large, or nothing more can be read at once, so
+// that no row waits for a timer. While much more is to come, a small batch is not handed over: it would cost
+// Kafka and this process more than its rows are worth.
 func (w *walReader) full(b *batch, idle bool) bool {
 	most := w.batchRows
 	if n := int(w.atOnce.Load()); n > 0 {
@@ -404,11 +404,11 @@ func (w *walReader) full(b *batch, idle bool) bool {
 	return idle || b.Rows() == 0 || !w.conn.CatchingUp() || time.Since(b.began) >= gatherFor
 }
 
-// handOver gives the batch to the driver, however long that takes, and goes on
-// with status messages meanwhile. It returns an empty batch; nil: finished.
+// handOver gives the batch to the driver, however long that takes, and meanwhile keeps sending status
+// messages. It returns an empty batch, or nil when the driver has finished.
 func (w *walReader) handOver(ctx context.Context, b *batch) (*batch, error) {
 	for e := range b.Broken() {
-		limited, cancel := context.WithTimeout(ctx, statusEvery) // meanwhile the server does not hear of us
+		limited, cancel := context.WithTimeout(ctx, statusEvery) // status messages stop for this time
 		e.Err = w.explained(limited, w.pool, w.lead.cfg.Name, e.Table, e.Err)
 		cancel()
 	}
@@ -431,8 +431,7 @@ func (w *walReader) handOver(ctx context.Context, b *batch) (*batch, error) {
 	}
 }
 
-// stop sends the last position and leaves the server in order, so that a
-// standby can take over at once.
+// stop sends the last position and ends the session in order, so that a standby can take over at once.
 func (w *walReader) stop(ctx context.Context) error {
 	confirm := outbox.LSN(w.confirm.Load())
 	if err := w.conn.SendStatus(confirm); err != nil {
