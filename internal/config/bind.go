@@ -13,29 +13,28 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// binder copies a YAML tree into structs, by their tags: yaml (the key),
-// default, required, enum, min and max. The YAML library's own decoder stops
-// at the first fault; this one goes on and reports them all, each with its
-// position, and remembers where each path is for later checks.
+// binder copies a YAML tree into structs, guided by their field tags: yaml (the key), default, required,
+// enum, min and max. The YAML library's own decoder stops at the first fault. binder goes on, reports all
+// faults with their positions, and remembers the position of each path for later checks.
 type binder struct {
 	file     string
 	around   surroundings
 	anchors  anchors
-	at       map[string]position // of each path that was given
+	at       map[string]position // position of each path that the file has
 	problems Problems
-	values   int // bound so far
-	// nullClears: a null takes away what a profile set (inside mappings);
-	// elsewhere it is a fault.
+	values   int // number of values bound so far
+	// nullClears: a null removes what a profile has set. It is true inside mappings; elsewhere a null is a
+	// fault.
 	nullClears bool
-	// written maps what a reference was replaced by to the text with the
-	// reference, as both are quoted in messages: a variable may hold a secret
-	// in a place where none was expected.
+	// written maps the quoted value that replaced a reference to the quoted text with the reference. Messages
+	// show the text: a variable may hold a secret where none was expected.
 	written map[string]string
-	// secretFiles are files that hold secrets; literal says of paths that their
-	// secret is written out in the file itself.
+	// secretFiles are files that hold secrets. literal has the paths whose secret is written in the
+	// configuration file itself.
 	secretFiles []string
-	credentials []Problem // where files with secrets are named, and as what is found the file
-	// asked: some value is still a question. What other values mean depends on it.
+	credentials []Problem // one per file with a secret: its position, and the file's path as Found
+	// asked: some value is still a question. The meaning of other values depends on it, so they are not
+	// checked.
 	asked   bool
 	literal map[string]bool
 }
@@ -57,10 +56,10 @@ var (
 	typePayload    = reflect.TypeFor[PayloadSpec]()
 )
 
-// maxProblems bounds how many faults are told at once.
+// maxProblems bounds how many faults are reported at once.
 const maxProblems = 100
 
-// complain records a problem at the nearest position that is known.
+// complain records a problem at the position of the path, or at the nearest known one.
 func (b *binder) complain(path, found, hint string) {
 	if len(b.problems) >= maxProblems {
 		return
@@ -74,8 +73,8 @@ func (b *binder) complain(path, found, hint string) {
 	})
 }
 
-// find is the position of a path, or of the nearest thing around it that
-// is in the file (a field may come from a profile or a default).
+// find returns the position of a path. Where the path is not in the file (the value comes from a profile or a
+// default), it returns the position of the nearest enclosing path.
 func (b *binder) find(path string) position {
 	for {
 		if at, ok := b.at[path]; ok {
@@ -89,7 +88,7 @@ func (b *binder) find(path string) position {
 	}
 }
 
-// hasProblem says whether something at or under the path was complained about.
+// hasProblem reports whether there is a problem at the path or below it.
 func (b *binder) hasProblem(path string) bool {
 	return slices.ContainsFunc(b.problems, func(p Problem) bool {
 		rest, ok := strings.CutPrefix(p.Path, path)
@@ -97,20 +96,20 @@ func (b *binder) hasProblem(path string) bool {
 	})
 }
 
-// Question begins a value that only a person can write: mapping suggest puts it where it
-// does not know. A file with one left is refused.
+// Question is the prefix of a value that only a person can write. mapping suggest writes it where it does not
+// know the value. A file with a question is refused.
 const Question = "QUESTION: "
 
-// unanswered is the text of a question that stands in place of a value.
+// unanswered returns the question that stands in place of a value, if one does.
 func unanswered(n ast.Node) (question string, ok bool) {
 	text, _ := scalarText(n)
 	return strings.CutPrefix(text, Question)
 }
 
-// maxValues bounds what a file's aliases can multiply it to.
+// maxValues bounds the number of values, which aliases can multiply.
 const maxValues = 200_000
 
-// bind copies a node into a value. tags are those of the field it belongs to.
+// bind copies a node into a value. tags are the tags of the value's field.
 func (b *binder) bind(to reflect.Value, n ast.Node, path string, tags reflect.StructTag) {
 	if b.values++; b.values > maxValues {
 		if b.values == maxValues+1 {
@@ -179,7 +178,7 @@ func (b *binder) bindStruct(to reflect.Value, n ast.Node, path string) {
 		}
 	case typeTopic:
 		if slices.ContainsFunc(pairs, func(p pair) bool { return p.key != "allow" }) {
-			to.SetZero() // one source; a profile's other one must not stay
+			to.SetZero() // there is one source: that of a profile must not remain
 			setDefault(to, "")
 		}
 	case typeKey, typePayload:
@@ -191,7 +190,7 @@ func (b *binder) bindStruct(to reflect.Value, n ast.Node, path string) {
 		b.at[at] = p.at
 		field, tags, ok := fieldByKey(to, p.key)
 		switch {
-		case !ok && to.Type() == reflect.TypeFor[Credential](): // which may be the secret itself
+		case !ok && to.Type() == reflect.TypeFor[Credential](): // the value may be the secret itself
 			b.complain(path, "has a key that is unknown", "write one of "+strings.Join(keysOf(to.Type()), ", ")+", or the text itself")
 		case !ok:
 			misspelled[nearest(p.key, keysOf(to.Type()))] = true
@@ -206,13 +205,13 @@ func (b *binder) bindStruct(to reflect.Value, n ast.Node, path string) {
 	b.requireFields(to, path, given, misspelled)
 }
 
-// alternatives are keys that exclude each other, each with those that go with it alone.
+// alternatives lists keys that exclude each other. Each group is a key with the keys that only go with it.
 var alternatives = map[reflect.Type][][]string{
 	typeKey:     {{"column", "path"}, {"first"}, {"template"}},
 	typePayload: {{"column", "path", "decode", "tombstone", "empty_tombstone"}, {"object"}},
 }
 
-// oneSource takes the profile's source away where the file gives another.
+// oneSource clears the profile's source where the file gives another one.
 func (b *binder) oneSource(to reflect.Value, pairs []pair) {
 	given := func(source []string) bool {
 		return slices.ContainsFunc(pairs, func(p pair) bool { return p.key == source[0] && !isNull(b.plain(p.value)) })
@@ -235,7 +234,7 @@ func (b *binder) oneSource(to reflect.Value, pairs []pair) {
 func (b *binder) requireFields(to reflect.Value, path string, given, misspelled map[string]bool) {
 	for key, f := range keyed(to.Type()) {
 		if f.Tag.Get("required") != "true" || misspelled[key] && !given[key] {
-			continue // or the other fault is told
+			continue // otherwise another fault is reported
 		}
 		at := join(path, key)
 		value := to.FieldByIndex(f.Index)
@@ -277,7 +276,7 @@ func (b *binder) bindMap(to reflect.Value, n ast.Node, path string) {
 }
 
 func (b *binder) bindList(to reflect.Value, n ast.Node, path string, tags reflect.StructTag) {
-	items := []ast.Node{n} // a list of one may be written without brackets
+	items := []ast.Node{n} // a list of one element may be written without brackets
 	if seq, ok := n.(*ast.SequenceNode); ok {
 		items = seq.Values
 	} else if !isText(to.Type().Elem()) {
@@ -332,7 +331,7 @@ func (b *binder) bindScalar(to reflect.Value, n ast.Node, path string, tags refl
 		to.Set(reflect.ValueOf(Template{t}))
 		return
 	}
-	if to.Type() == typeSecret && slices.ContainsFunc(parts, part.isNone) { // its words are part of the secret
+	if to.Type() == typeSecret && slices.ContainsFunc(parts, part.isNone) { // such text is part of the secret
 		b.complain(path, "has a ${…} that is no reference", "write ${env:NAME}, ${file:PATH}, or $${ for the text ${")
 		return
 	}
@@ -344,8 +343,8 @@ func (b *binder) bindScalar(to reflect.Value, n ast.Node, path string, tags refl
 	if to.Type() == typeSecret {
 		b.noteSecret(parts, path)
 	}
-	// What is shown is the text as it is in the file: of a reference the reference,
-	// never what it refers to. Secrets are never shown, since any text is one.
+	// Messages show the text as the file has it. For a reference they show the reference, never the value.
+	// Secrets are never shown, because any text may be one.
 	shown := strconv.Quote(raw)
 	if text != raw && to.Kind() == reflect.String {
 		b.written[strconv.Quote(text)] = shown
@@ -362,7 +361,7 @@ func (b *binder) bindScalar(to reflect.Value, n ast.Node, path string, tags refl
 	}
 }
 
-// noteSecret remembers where a secret was found, for those who look at files' modes.
+// noteSecret records where a secret was found, for the check of the files' modes.
 func (b *binder) noteSecret(parts []part, path string) {
 	b.literal[path] = true
 	for _, p := range parts {
@@ -375,7 +374,8 @@ func (b *binder) noteSecret(parts []part, path string) {
 	}
 }
 
-// parseScalar reads a number, duration, size, boolean or text.
+// parseScalar parses a number, duration, size, boolean or text. It returns false if the text is not valid for
+// the type.
 func parseScalar(to reflect.Value, text string) bool {
 	switch to.Type() {
 	case typeSecret:
@@ -408,7 +408,7 @@ func parseScalar(to reflect.Value, text string) bool {
 	panic("config: no parser for " + to.Type().String())
 }
 
-// limits checks enum, min and max.
+// limits checks the tags enum, min and max. It returns the fault, or "" if there is none.
 func limits(v reflect.Value, tags reflect.StructTag) (found, hint string) {
 	if enum := tags.Get("enum"); enum != "" {
 		words := strings.Split(enum, ",")
@@ -434,7 +434,7 @@ func bound(t reflect.Type, text string) int64 {
 	return v.Int()
 }
 
-// setDefault sets what the default tag says; structs are set field by field.
+// setDefault sets a value to its default tag. A struct is set field by field.
 func setDefault(v reflect.Value, tags reflect.StructTag) {
 	if text, ok := tags.Lookup("default"); ok {
 		if !parseScalar(v, text) {
@@ -452,8 +452,8 @@ func setDefault(v reflect.Value, tags reflect.StructTag) {
 
 // ---- fields ----
 
-// keyed are a struct's fields by their yaml keys, in its order, those of inlined
-// structs in their place.
+// keyed iterates over a struct's fields with their yaml keys, in order. The fields of inlined structs come in
+// place of these.
 func keyed(t reflect.Type) iter.Seq2[string, reflect.StructField] {
 	return func(yield func(string, reflect.StructField) bool) {
 		for _, f := range reflect.VisibleFields(t) {

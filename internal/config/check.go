@@ -21,9 +21,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/transport"
 )
 
-// The rules in this file need more than one value to be judged, or know what a
-// value is for. They run when the whole file has been read, and go on after a
-// fault; what was already complained about is left alone.
+// The rules in this file depend on several values, or on the purpose of a value. They run after the whole
+// file has been read, and go on after a fault. Values that have a problem already are skipped.
 
 var (
 	namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
@@ -41,11 +40,11 @@ func check(b *binder, cfg *Config) {
 	}
 }
 
-// duplicates finds what may be there once only.
+// duplicates finds things that may occur only once.
 type duplicates struct {
 	b     *binder
-	first map[string]string // what → path of its first
-	// splits says of tables that streams share how they are split.
+	first map[string]string // path of the first occurrence, by what it is
+	// splits says how tables that several streams share are split.
 	splits map[string]string
 }
 
@@ -125,8 +124,8 @@ func isAddress(text string, hostOptional bool) bool {
 	return err == nil && n >= 0 && n <= 65535 && (n > 0 || hostOptional)
 }
 
-// saslKeys says which keys each mechanism needs and which it may have. What is given
-// decides how a token of OAUTHBEARER is got.
+// saslKeys lists, for each mechanism, the keys that it needs and those that it may have. For OAUTHBEARER
+// these depend on the way in which the token is obtained, and the keys that are given decide the way.
 var saslKeys = map[string]struct{ need, may []string }{
 	transport.SASLPlain:       {need: []string{"username", "password"}},
 	transport.SASLScramSHA256: {need: []string{"username", "password"}},
@@ -152,7 +151,7 @@ func checkSASL(b *binder, s *SASL, at string) {
 	}
 	rule, ok := saslKeys[way]
 	if !ok {
-		return // complained about as a word
+		return // reported as an unknown word already
 	}
 	given := map[string]bool{
 		"username": s.Username != "", "password": s.Password.Given(), "token_url": s.TokenURL != "",
@@ -180,7 +179,7 @@ func checkSASL(b *binder, s *SASL, at string) {
 	}
 }
 
-// checkFile complains about a file that cannot be found.
+// checkFile reports a file that cannot be found.
 func checkFile(b *binder, at string, path Path) {
 	if path == "" || b.hasProblem(at) {
 		return
@@ -217,7 +216,8 @@ func checkStream(b *binder, cfg *Config, s *Stream, at string, seen *duplicates)
 	checkDelivery(b, cfg, s, at, seen)
 }
 
-// checkArchives: rows that were published and moved would be published again.
+// checkArchives reports archives that are outbox tables too: a published row that is moved there would be
+// published again.
 func checkArchives(b *binder, s *Stream, at string) {
 	streamed := map[string]bool{}
 	for _, t := range s.resolved(at) {
@@ -230,7 +230,7 @@ func checkArchives(b *binder, s *Stream, at string) {
 	}
 }
 
-// resolved are the tables whose mapping could be resolved, by their paths.
+// resolved iterates over the tables whose mapping could be resolved, with their paths.
 func (s *Stream) resolved(at string) iter.Seq2[string, *outbox.Table] {
 	return func(yield func(string, *outbox.Table) bool) {
 		for i, t := range s.Tables {
@@ -241,14 +241,14 @@ func (s *Stream) resolved(at string) iter.Seq2[string, *outbox.Table] {
 	}
 }
 
-// checkSlot fills in and checks slot and publication. Slots are unique in the
-// whole server, not just in a database.
+// checkSlot fills in and checks the names of slot and publication. A slot's name is unique in the whole
+// server, not only in a database.
 func checkSlot(b *binder, s *Stream, at, server string, seen *duplicates) {
 	derived := s.Slot == ""
 	if derived && s.Name != "" {
 		s.Slot = "outbox_cdc_" + strings.ReplaceAll(strings.ToLower(s.Name), "-", "_")
 		if !slotPattern.MatchString(s.Slot) {
-			if !b.hasProblem(at + ".name") { // else it is told already
+			if !b.hasProblem(at + ".name") { // otherwise it is reported already
 				b.complain(at+".slot", "is missing, and none can be made of the stream's name", "write a slot name: 1 to 63 of a-z, 0-9 and _")
 			}
 			return
@@ -264,12 +264,12 @@ func checkSlot(b *binder, s *Stream, at, server string, seen *duplicates) {
 	if !isIdentifier(s.Publication) {
 		b.complain(at+".publication", fmt.Sprintf("%q is not a publication name", s.Publication), "write 1 to 63 characters, for example outbox_cdc_orders")
 	}
-	if server != "" && !(derived && b.hasProblem(at+".name")) { // else that is why
+	if server != "" && !(derived && b.hasProblem(at+".name")) { // an invalid stream name is the cause, and is reported already
 		seen.add("slot "+server+" "+s.Slot, at+".slot", "the slot "+s.Slot+" on "+server, "give each stream its own: a slot has one reader")
 	}
 }
 
-// checkPostgres parses the connection strings and returns the server, host:port.
+// checkPostgres parses the connection strings and returns the server as host:port.
 func checkPostgres(b *binder, p *Postgres, at string) string {
 	server := ""
 	if c := parseDSN(b, p.DSN, at+".dsn"); c != nil {
@@ -294,10 +294,9 @@ func checkPostgres(b *binder, p *Postgres, at string) string {
 	return net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
 }
 
-// dsnParameters are what connection strings have besides the server's settings,
-// and the settings that they usually have. What is neither is sent to the server,
-// which refuses every connection for a name that it does not know.
-// https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS
+// dsnParameters are the parameters of connection strings, followed by the server settings that they usually
+// have. Any other parameter is sent to the server as a setting. If the server does not know its name, it
+// refuses every connection. https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS
 var dsnParameters = []string{
 	"host", "hostaddr", "port", "user", "password", "passfile", "dbname", "database", "service", "servicefile", "connect_timeout",
 	"sslmode", "sslcert", "sslkey", "sslrootcert", "sslpassword", "sslsni", "sslnegotiation", "sslcrl", "ssl_min_protocol_version",
@@ -308,7 +307,7 @@ var dsnParameters = []string{
 	"search_path", "timezone", "statement_timeout", "lock_timeout", "work_mem", "role", "geqo", "jit", "datestyle",
 }
 
-// mistyped is the parameter that was meant, if a letter or two are wrong.
+// mistyped returns the parameter that was probably meant, if one or two letters are wrong; otherwise "".
 func mistyped(name string) string {
 	if len(name) < 5 || slices.Contains(dsnParameters, strings.ToLower(name)) {
 		return ""
@@ -316,8 +315,8 @@ func mistyped(name string) string {
 	return outbox.Nearest(name, dsnParameters, 2)
 }
 
-// otherClients are parameters of other clients, which our driver would send to the server as its
-// settings. The server refuses every connection for one.
+// otherClients are parameters that only other clients know. Our driver would send them to the server as
+// settings, and the server would refuse every connection.
 var otherClients = map[string][]string{
 	"libpq": {
 		"keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "gssencmode", "gssdelegation", "gsslib", "hostaddr", "requirepeer",
@@ -327,7 +326,7 @@ var otherClients = map[string][]string{
 	"JDBC":   {"currentschema", "applicationname", "ssl", "sslfactory", "preparethreshold", "rewritebatchedinserts", "stringtype", "sockettimeout", "logintimeout"},
 }
 
-// clientOf is whose parameter that is, or empty.
+// clientOf returns the client that the parameter belongs to, or "".
 func clientOf(parameter string) string {
 	for client, all := range otherClients {
 		if slices.Contains(all, strings.ToLower(parameter)) {
@@ -337,11 +336,11 @@ func clientOf(parameter string) string {
 	return ""
 }
 
-// anyScheme is how a URL begins, such as another driver's.
+// anyScheme matches the beginning of a URL, for example that of another driver.
 var anyScheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.:-]*://`)
 
-// parseDSN complains without the parser's own words, which could repeat a part
-// of the password (one with a / in it ends up as the port, for example).
+// parseDSN parses a connection string. Its messages do not quote the parser's, which may repeat a part of the
+// password: if the password has a /, a part of it is taken for the port, for example.
 func parseDSN(b *binder, dsn Secret, at string) *pgconn.Config {
 	if dsn.Empty() || b.hasProblem(at) {
 		return nil
@@ -353,7 +352,7 @@ func parseDSN(b *binder, dsn Secret, at string) *pgconn.Config {
 	c, err := postgres.Parse(dsn.Reveal())
 	if err != nil {
 		found, hint := "is not a connection string", "write it like postgres://user:password@host:5432/database?sslmode=verify-full, with special characters of the password percent-encoded (/ is %2F, @ is %40)"
-		_, cause, _ := strings.Cut(err.Error(), "`: ") // behind the string itself, which may say sslmode
+		_, cause, _ := strings.Cut(err.Error(), "`: ") // the text after the quoted string, which may itself mention sslmode
 		for _, word := range []string{"sslmode", "sslrootcert", "sslcert", "sslkey", "target_session_attrs", "connect_timeout"} {
 			if strings.Contains(cause, word) {
 				found = "its " + word + " cannot be used"
@@ -394,11 +393,11 @@ func parseDSN(b *binder, dsn Secret, at string) *pgconn.Config {
 	return c
 }
 
-// checkStateless keeps tables without stored state apart: they can only wait,
-// and a stream that waits must not make others wait with it.
+// checkStateless reports streams that mix tables with and without state. A stream without state may have to
+// wait, and must not make other tables wait with it.
 func checkStateless(b *binder, s *Stream, at string) {
 	var stateful *outbox.Table
-	stateless := "" // path of one
+	stateless := "" // path of a table without state
 	for path, t := range s.resolved(at) {
 		if t.Stateful() {
 			stateful = t

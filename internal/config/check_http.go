@@ -26,7 +26,7 @@ func checkHTTP(b *binder, h *HTTP) {
 	}
 }
 
-// checkExposed is about an address that others reach.
+// checkExposed checks what an address needs that other machines can reach.
 func checkExposed(b *binder, h *HTTP) {
 	if h.Auth == nil {
 		open := fmt.Sprintf("true is open to everybody who reaches http.listen (%s)", h.Listen)
@@ -49,7 +49,7 @@ func checkExposed(b *binder, h *HTTP) {
 	}
 }
 
-// What may be guessed over the network has to be longer than can be tried.
+// Minimum lengths of secrets that can be guessed over the network.
 const (
 	leastToken    = 16
 	leastPassword = 8

@@ -14,10 +14,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/transport"
 )
 
-// This file keeps secrets off the network, and tells of files that show them.
+// This file keeps secrets off unencrypted connections, and warns of files with secrets that others can read.
 
-// checkPassword complains about a password that could be sent unencrypted.
-// prefix is that of the keys: none, or replication_.
+// checkPassword reports a password that could be sent unencrypted. prefix is the prefix of the keys: "" or
+// "replication_".
 func checkPassword(b *binder, p *Postgres, dsn Secret, c *pgconn.Config, given *Credential, at, prefix string) {
 	if given.Given() && inDSN(dsn) {
 		b.complain(at+"."+prefix+"password", "cannot be combined with a password in "+prefix+"dsn", "keep one of them")
@@ -30,7 +30,7 @@ func checkPassword(b *binder, p *Postgres, dsn Secret, c *pgconn.Config, given *
 		"add sslmode=verify-full (and sslrootcert=FILE for an authority of your own); or write allow_plaintext: true next to it")
 }
 
-// inDSN says whether the connection string itself has a password.
+// inDSN reports whether the connection string itself has a password.
 func inDSN(dsn Secret) bool {
 	if u, err := url.Parse(dsn.Reveal()); err == nil && u.User != nil {
 		if _, has := u.User.Password(); has {
@@ -40,7 +40,7 @@ func inDSN(dsn Secret) bool {
 	return dsnParameter(dsn, "password") != "" || dsnParameter(dsn, "sslpassword") != ""
 }
 
-// dsnParameter is a parameter of a connection string of either kind; empty: it has none.
+// dsnParameter returns a parameter of a connection string (a URL, or key=value pairs), or "".
 func dsnParameter(dsn Secret, name string) string {
 	text := dsn.Reveal()
 	if u, err := url.Parse(text); err == nil && u.Scheme != "" {
@@ -72,7 +72,7 @@ func checkKafkaPlaintext(b *binder, c *Cluster, at string) {
 	}
 }
 
-// exposedSecrets tells of files with secrets that others may read.
+// exposedSecrets returns warnings about files with secrets that others can read.
 func (b *binder) exposedSecrets(cfg *Config) []string {
 	files := slices.Clone(b.secretFiles)
 	for _, c := range cfg.Kafka.Clusters {
@@ -101,7 +101,7 @@ func (b *binder) exposedSecrets(cfg *Config) []string {
 	return found
 }
 
-// hasInline says whether the file itself has a secret in it.
+// hasInline reports whether the configuration file itself contains a secret.
 func (b *binder) hasInline(cfg *Config) bool {
 	for path := range b.literal {
 		if !strings.HasSuffix(path, "dsn") {

@@ -7,8 +7,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file resolves what a table needs to live next to the application's own
-// relay, or in its place.
+// This file resolves the options of a table that the application's own relay uses too, or used before.
 
 func (r *resolver) coexistence(m *outbox.Mapping) {
 	s := r.spec

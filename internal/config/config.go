@@ -1,7 +1,6 @@
-// Package config turns one strict YAML file into plain typed structs, checked
-// as a whole, profiles resolved. It reads the file, the environment variables
-// and the files that it names, and nothing else: it never connects anywhere,
-// never logs, and never prints a secret. cmd/outbox-cdc calls it and hands the
+// Package config reads one strict YAML file into plain typed structs, checked as a whole, with profiles
+// resolved. It reads the file, environment variables, and files that the file names, and nothing else. It
+// makes no connection, writes no log, and never prints a secret. cmd/outbox-cdc calls it and passes the
 // structs to the packages that they configure.
 //
 // # Files
@@ -11,8 +10,8 @@
 //	problem                     a fault: where it is, what was found, what to write instead
 //	check, check_*, share       rules over several keys
 //	profile, resolve            a table's mapping: the profile filled in, then outbox.Mapping
-//	coexistence                 the same of options next to another relay
-//	delivery                    exactly once
+//	coexistence                 the same for options next to another relay
+//	delivery                    exactly-once delivery
 //	credential                  secrets, read when they are needed
 //	print, schema               the configuration in force; the JSON schema
 package config
@@ -144,7 +143,7 @@ type SASL struct {
 // Address is a URL whose parameters may be secrets, and are not shown.
 type Address string
 
-// MarshalYAML prints it up to them.
+// MarshalYAML returns the URL without its parameters.
 func (a Address) MarshalYAML() (any, error) {
 	shown, parameters, _ := strings.Cut(string(a), "?")
 	if parameters != "" {
@@ -156,7 +155,7 @@ func (a Address) MarshalYAML() (any, error) {
 // Extensions are SASL extensions. A value may be a secret, and is not shown.
 type Extensions map[string]string
 
-// MarshalYAML prints the names.
+// MarshalYAML returns the names without the values.
 func (e Extensions) MarshalYAML() (any, error) {
 	shown := map[string]string{}
 	for name := range e {
@@ -373,7 +372,7 @@ type HTTPAuth struct {
 	Password *Credential `yaml:"password"`
 }
 
-// The roles of HTTP; each may do what the one before may.
+// The roles of HTTP. Each role may do what the earlier ones may.
 const (
 	RoleMetrics  = "metrics"
 	RoleViewer   = "viewer"
@@ -393,7 +392,7 @@ type HTTPUser struct {
 	Token *Credential `yaml:"token"`
 }
 
-// Everybody are the users, those written in short included.
+// Everybody returns all users, including those given by the short keys of HTTPAuth.
 func (a *HTTPAuth) Everybody() []*HTTPUser {
 	all := slices.Clip(a.Users)
 	if a.Token.Given() {
@@ -439,7 +438,7 @@ type Share struct {
 	Of int `yaml:"of" required:"true" min:"2" max:"64" example:"2"`
 }
 
-// OutboxTables are the resolved tables of the stream.
+// OutboxTables returns the resolved tables of the stream.
 func (s *Stream) OutboxTables() []*outbox.Table {
 	tables := make([]*outbox.Table, len(s.Tables))
 	for i, t := range s.Tables {
@@ -448,10 +447,10 @@ func (s *Stream) OutboxTables() []*outbox.Table {
 	return tables
 }
 
-// Shadow says that the stream only watches.
+// Shadow reports whether the stream's mode is shadow.
 func (s *Stream) Shadow() bool { return s.Mode == "shadow" }
 
-// ReplicationLogin is the password next to the DSN of the role that streams.
+// ReplicationLogin returns the password of the role that streams, for ReplicationSecret.
 func (p *Postgres) ReplicationLogin() *Credential {
 	if p.ReplicationDSN.Empty() {
 		return p.Password
@@ -459,5 +458,5 @@ func (p *Postgres) ReplicationLogin() *Credential {
 	return p.ReplicationPassword
 }
 
-// ReplicationSecret is the DSN of the role that streams.
+// ReplicationSecret returns the connection string of the role that streams.
 func (p *Postgres) ReplicationSecret() Secret { return cmp.Or(p.ReplicationDSN, p.DSN) }

@@ -32,17 +32,17 @@ type Credential struct {
 	source *secret.Source
 }
 
-// NewCredential is one that is a text.
+// NewCredential returns a Credential whose secret is the text.
 func NewCredential(text string) *Credential {
 	return &Credential{value: Secret{text}, source: &secret.Source{Value: text}}
 }
 
-// Given says that there is a secret.
+// Given reports whether a secret is configured.
 func (c *Credential) Given() bool {
 	return c != nil && (!c.value.Empty() || c.File != "" || len(c.Command) > 0)
 }
 
-// Read is the secret as it is now.
+// Read returns the secret as it is now.
 func (c *Credential) Read(ctx context.Context) (string, error) {
 	if c == nil || c.source == nil {
 		return "", nil
@@ -50,7 +50,7 @@ func (c *Credential) Read(ctx context.Context) (string, error) {
 	return c.source.Read(ctx)
 }
 
-// Reader asks for the secret for each connection; nil: there is none.
+// Reader returns a function that reads the secret for each connection; nil: no secret is configured.
 func (c *Credential) Reader() secret.Reader {
 	if !c.Given() || c.source == nil {
 		return nil
@@ -58,7 +58,8 @@ func (c *Credential) Reader() secret.Reader {
 	return c.source
 }
 
-// Static is the secret where it is a text, and fixed says that it is.
+// Static returns the secret if it is written as a text. fixed is false if the secret is read from a file or a
+// command.
 func (c *Credential) Static() (text string, fixed bool) {
 	if c == nil {
 		return "", true
@@ -66,7 +67,7 @@ func (c *Credential) Static() (text string, fixed bool) {
 	return c.value.Reveal(), c.File == "" && len(c.Command) == 0
 }
 
-// MarshalYAML prints where the secret is, and never the secret.
+// MarshalYAML returns where the secret is, never the secret itself.
 func (c *Credential) MarshalYAML() (any, error) {
 	switch {
 	case c.File != "":
@@ -77,20 +78,20 @@ func (c *Credential) MarshalYAML() (any, error) {
 	return c.value.String(), nil
 }
 
-// MarshalJSON gives the placeholder, or nothing where there is no text.
+// MarshalJSON returns a placeholder, or an empty string if the secret is not a text.
 func (c *Credential) MarshalJSON() ([]byte, error) { return []byte(`"` + c.value.String() + `"`), nil }
 
-// String gives the placeholder, or nothing where there is no text.
+// String returns a placeholder, or an empty string if the secret is not a text.
 func (c *Credential) String() string { return c.value.String() }
 
-// Format prints the placeholder for every verb.
+// Format writes the placeholder for every verb.
 func (c *Credential) Format(f fmt.State, verb rune) {
 	if c != nil {
 		c.value.Format(f, verb)
 	}
 }
 
-// bindCredential takes a text, or keys that say where the secret is.
+// bindCredential binds a text, or a map that says where the secret is.
 func (b *binder) bindCredential(to reflect.Value, n ast.Node, path string) {
 	c, _ := reflect.TypeAssert[*Credential](to.Addr())
 	if _, keys := b.pairs(n); !keys {
@@ -109,8 +110,8 @@ func (b *binder) bindCredential(to reflect.Value, n ast.Node, path string) {
 	c.source = &secret.Source{File: string(c.File), Command: c.Command, Environment: c.Environment, Timeout: c.Timeout, Cache: c.Cache}
 }
 
-// UnreadableSecrets are the files with secrets that cannot be read as they are now. Loading a configuration does not ask:
-// a file may come later, and is read again for every connection.
+// UnreadableSecrets returns a problem for each file with a secret that cannot be read now. Load does not
+// check this, since a file may appear later; it is read again for every connection.
 func (c *Config) UnreadableSecrets(ctx context.Context) (problems Problems) {
 	for _, p := range c.credentials {
 		if _, err := (&secret.Source{File: p.Found}).Read(ctx); err != nil {

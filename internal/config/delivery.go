@@ -8,24 +8,24 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// ExactlyOnce is a value of Stream.Delivery.
+// ExactlyOnce is the value of Stream.Delivery for exactly-once delivery.
 const ExactlyOnce = "exactly_once"
 
-// ExactlyOnce says that rows are published in Kafka transactions.
+// ExactlyOnce reports whether rows are published in Kafka transactions.
 func (s *Stream) ExactlyOnce() bool { return s.Delivery == ExactlyOnce }
 
-// JournalOn is the stream's journal on a Kafka cluster. No row may name a topic with two
-// underscores, unless topic.allow lets it.
+// JournalOn returns the topic of the stream's journal on a Kafka cluster. The default begins with two
+// underscores, so no row may name it, unless topic.allow permits it.
 func (s *Stream) JournalOn(c *Cluster) string {
 	return cmp.Or(s.Journal.Topic, "__"+c.TransactionalIDPrefix+"-"+s.Name+"-journal")
 }
 
-// TransactionRows is the most rows of one transaction.
+// TransactionRows returns the largest number of rows in one transaction.
 func (s *Stream) TransactionRows() int {
 	return cmp.Or(s.Transaction.MaxRows, max(1, s.Memory.Rows/3))
 }
 
-// Uses says whether rows of the stream can go to the Kafka cluster.
+// Uses reports whether rows of the stream can go to the Kafka cluster.
 func (s *Stream) Uses(cluster string) bool {
 	for _, t := range s.resolved("") {
 		if t.Mapping.Cluster.Leads(cluster) {
@@ -35,7 +35,7 @@ func (s *Stream) Uses(cluster string) bool {
 	return false
 }
 
-// checkDelivery complains about what cannot be published exactly once.
+// checkDelivery reports what rules out exactly-once delivery.
 func checkDelivery(b *binder, cfg *Config, s *Stream, at string, seen *duplicates) {
 	if !s.ExactlyOnce() {
 		return
@@ -54,14 +54,14 @@ func checkDelivery(b *binder, cfg *Config, s *Stream, at string, seen *duplicate
 	}
 }
 
-// checkExactlyOnce: no other relay may publish rows of the table, which would be unknown to
-// the journal.
+// checkExactlyOnce reports options by which another relay may publish rows of the table. The journal would
+// not know of these.
 func checkExactlyOnce(b *binder, m *outbox.Mapping, at string) {
 	const relayGone = "the other relay is gone"
 	for _, c := range []struct {
 		key    string
 		given  bool
-		remove string // when
+		remove string // under which condition the option is to be removed
 	}{
 		{"claim", m.Claim != outbox.ClaimNone, relayGone},
 		{"head_start", m.HeadStart > 0, relayGone},
@@ -75,7 +75,8 @@ func checkExactlyOnce(b *binder, m *outbox.Mapping, at string) {
 	}
 }
 
-// checkTransactions: a leader that cannot be fenced could publish what was published.
+// checkTransactions reports a cluster without fencing: a leader that cannot be fenced could publish rows a
+// second time.
 func checkTransactions(b *binder, s *Stream, c *Cluster, at string) {
 	fencing := join("kafka.clusters", c.Name) + ".fencing"
 	if c.Fencing != FencingRequired && !b.hasProblem(fencing) {
@@ -86,8 +87,8 @@ func checkTransactions(b *binder, s *Stream, c *Cluster, at string) {
 	}
 }
 
-// checkJournal: a journal is one stream's on one cluster, and has nothing else in it. Two
-// names of a cluster may lead to the same brokers.
+// checkJournal reports a journal that is used twice. A journal belongs to one stream on one cluster, and
+// holds nothing else. Two names of clusters may lead to the same brokers.
 func checkJournal(b *binder, s *Stream, c *Cluster, at string, seen *duplicates) {
 	topic, path := s.JournalOn(c), at+".journal.topic"
 	if b.hasProblem(path) || b.hasProblem(at+".name") {

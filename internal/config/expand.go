@@ -12,10 +12,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/secret"
 )
 
-// A string of the file is literal text with references in it: ${env:NAME} and
-// ${file:PATH} anywhere, ${column} in a topic template only, and $${ for the
-// text ${. It is taken apart once, so what a variable or file contains is never
-// read as a reference again.
+// A string in the file is literal text with references. ${env:NAME} and ${file:PATH} may stand anywhere,
+// ${column} only in a topic template. $${ stands for the text ${. The string is split once, so the content of
+// a variable or a file is never searched for references.
 
 type partKind uint8
 
@@ -28,10 +27,10 @@ const (
 
 type part struct {
 	kind partKind
-	text string // the literal, or what is between the braces, prefix removed
+	text string // the literal text, or the text between the braces without its prefix
 }
 
-// splitReferences takes a string apart.
+// splitReferences splits a string into literals and references.
 func splitReferences(text string) ([]part, error) {
 	var parts []part
 	literal := ""
@@ -73,18 +72,18 @@ func reference(inner string) part {
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// isNone says that the part is written like a reference outside of templates, and is none.
+// isNone reports whether the part looks like a reference, but is none outside of templates.
 func (p part) isNone() bool {
 	return p.kind == partColumn || p.kind == partEnv && !variableName.MatchString(p.text)
 }
 
-// surroundings are what a configuration file may refer to.
+// surroundings are the sources that a configuration file may refer to.
 type surroundings struct {
-	folder string // of the configuration file
+	folder string // the configuration file's folder
 	env    func(string) (string, bool)
 }
 
-// maxReferencedFile bounds a file that a ${file:…} names, in bytes.
+// maxReferencedFile is the largest size of a file that ${file:…} names, in bytes.
 const maxReferencedFile = 1 << 20
 
 func (s surroundings) resolve(p part) (string, error) {
@@ -107,7 +106,7 @@ func (s surroundings) resolve(p part) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("the file %s of ${file:…} cannot be read: %s", path, reason(err))
 		}
-		// Most editors and secret stores add a newline.
+		// Most editors and secret stores add a newline at the end.
 		return strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r"), nil
 	case partColumn:
 		if variableName.MatchString(p.text) {
@@ -125,7 +124,7 @@ func (s surroundings) absolute(path string) string {
 	return filepath.Join(s.folder, path)
 }
 
-// reason is an error of the file system without the path, which is said before it.
+// reason returns an error of the file system without the path, which the message has already.
 func reason(err error) string {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -134,7 +133,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// text joins parts into a string; columns are errors.
+// text joins parts into a string. A column is an error.
 func (s surroundings) text(parts []part) (string, error) {
 	var out strings.Builder
 	for _, p := range parts {
@@ -147,7 +146,7 @@ func (s surroundings) text(parts []part) (string, error) {
 	return out.String(), nil
 }
 
-// template joins parts into a template; columns stay columns.
+// template joins parts into a template, with its columns.
 func (s surroundings) template(parts []part) (outbox.Template, error) {
 	t := outbox.Template{Literals: []string{""}}
 	for _, p := range parts {
@@ -168,8 +167,8 @@ func (s surroundings) template(parts []part) (outbox.Template, error) {
 	return t, nil
 }
 
-// isIdentifier says whether a name can be a PostgreSQL identifier: 1 to 63
-// bytes (NAMEDATALEN-1) without NUL.
+// isIdentifier reports whether a name is a possible PostgreSQL identifier: 1 to 63 bytes (NAMEDATALEN-1)
+// without NUL.
 func isIdentifier(name string) bool {
 	return name != "" && len(name) <= 63 && !strings.ContainsRune(name, 0)
 }

@@ -14,19 +14,19 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/secret"
 )
 
-// maxFile bounds a configuration file, in bytes.
+// maxFile is the largest size of a configuration file, in bytes.
 const maxFile = 1 << 20
 
 // FileVariable is the environment variable that names the configuration file.
 const FileVariable = "OUTBOX_CDC_CONFIG"
 
-// DefaultFiles are looked for, in this order, where neither --config nor
-// FileVariable names a file. Packages and the image have the second.
+// DefaultFiles are tried in this order if neither --config nor FileVariable names a file. Packages and the
+// container image install the second.
 var DefaultFiles = []string{"outbox-cdc.yaml", "/etc/outbox-cdc/outbox-cdc.yaml"}
 
-// Load reads and checks a configuration file, by default the first of DefaultFiles.
-// Where the content is at fault the error is a Problems, each with its position, all
-// that could be found at once.
+// Load reads and checks a configuration file; an empty path means the first of DefaultFiles that exists. If
+// the content is at fault, the error is a Problems: every fault that could be found at once, with its
+// position.
 func Load(path string) (*Config, error) {
 	if path == "" {
 		path = defaultFile(os.LookupEnv, exists)
@@ -46,17 +46,16 @@ func defaultFile(env func(string) (string, bool), exists func(string) bool) stri
 	if file, _ := env(FileVariable); file != "" {
 		return file
 	}
-	return DefaultFiles[max(0, slices.IndexFunc(DefaultFiles, exists))] // the first, where none exists
+	return DefaultFiles[max(0, slices.IndexFunc(DefaultFiles, exists))] // the first if none exists
 }
 
-// exists is also true for what cannot be looked at: reading it then says why.
+// exists also returns true for a file that cannot be inspected. Reading it then gives the reason.
 func exists(file string) bool {
 	_, err := os.Stat(file)
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// Parse checks a configuration's text; file is its name in errors, folder is
-// what relative paths are taken from.
+// Parse checks the text of a configuration. file is its name in errors. Relative paths start at folder.
 func Parse(data []byte, file, folder string) (*Config, error) {
 	return parse(data, file, surroundings{folder: folder, env: os.LookupEnv})
 }
@@ -77,8 +76,8 @@ func parse(data []byte, file string, around surroundings) (*Config, error) {
 	return cfg, nil
 }
 
-// bindFile copies a file's text into the struct that to points at. Its problem is that of
-// a text without a tree; those of values are in the binder.
+// bindFile copies a file's text into the struct that to points to. It returns a Problem if the text is not
+// YAML. Faults of values are in the binder.
 func bindFile(to any, data []byte, file string, around surroundings) (*binder, *Problem) {
 	root, problem := parseTree(data, file)
 	if problem != nil {

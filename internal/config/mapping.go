@@ -391,5 +391,5 @@ type ExpirySpec struct {
 // for a ${ of its own.
 type Template struct{ outbox.Template }
 
-// Empty says that no template was given.
+// Empty reports whether no template was given.
 func (t Template) Empty() bool { return len(t.Literals) == 0 }

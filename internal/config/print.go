@@ -8,8 +8,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// InForce prints what a stream runs with as YAML: defaults filled in, profiles
-// resolved, secrets and what is empty left out.
+// InForce returns, as YAML, the configuration that a stream runs with: defaults filled in, profiles resolved,
+// without secrets and without empty values.
 func (c *Config) InForce(s *Stream) (string, error) {
 	inForce := struct {
 		Stream   *Stream             `yaml:"stream"`
@@ -22,14 +22,14 @@ func (c *Config) InForce(s *Stream) (string, error) {
 	return string(text), nil
 }
 
-// Hash is the beginning of the SHA-256 of what the process runs with, secrets
-// left out, so that it tells nobody whether a guess at one is right.
+// Hash returns the beginning of the SHA-256 of the configuration in force. Secrets are left out, so that the
+// hash cannot confirm a guess at one.
 func (c *Config) Hash() string {
 	shown := struct {
 		Kafka   *Kafka    `yaml:"kafka"`
 		Streams []*Stream `yaml:"streams"`
 		HTTP    *HTTP     `yaml:"http"`
-		Servers []string  `yaml:"servers"` // of the connection strings, which are secrets as a whole
+		Servers []string  `yaml:"servers"` // from the connection strings, which are secret as a whole
 	}{&c.Kafka, c.Streams, &c.HTTP, nil}
 	for _, s := range c.Streams {
 		shown.Servers = append(shown.Servers, fmt.Sprint(s.Postgres.User, "@", s.Postgres.Host, ":", s.Postgres.Port, "/", s.Postgres.Database))

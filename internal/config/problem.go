@@ -10,17 +10,17 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Problem is one fault of a configuration file: where it is, what was found
-// and what to write instead. It never contains a secret.
+// Problem is one fault of a configuration file: its position, what was found, and what to write instead. It
+// never contains a secret.
 type Problem struct {
 	File         string
-	Line, Column int    // from 1; 0 where the fault is the file itself
+	Line, Column int    // count from 1; 0 for a fault of the file itself
 	Path         string // for example streams[0].tables[1].topic
 	Found        string // what was found
 	Hint         string // what to write instead
 }
 
-// Error prints file:line:column: path: found: fix.
+// Error returns "file:line:column: path: found: fix".
 func (p Problem) Error() string {
 	text := p.File
 	if p.Line > 0 {
@@ -34,10 +34,10 @@ func (p Problem) Error() string {
 	return text
 }
 
-// Problems are the faults of a configuration file, in the file's order.
+// Problems are the faults of a configuration file, in the order of the file.
 type Problems []Problem
 
-// Error prints one problem per line.
+// Error returns one problem per line.
 func (p Problems) Error() string {
 	lines := make([]string, len(p))
 	for i := range p {
@@ -53,15 +53,15 @@ func (p Problems) inOrder() Problems {
 	return p
 }
 
-// keyMeant says what to write instead of a key that is unknown where it stands.
+// keyMeant returns what to write instead of a key that is unknown at its place.
 func keyMeant(key string, known []string) string {
-	if homes := homesOf(key); len(homes) == 1 || len(homes) == 2 { // else it is too common to say what is meant
+	if homes := homesOf(key); len(homes) == 1 || len(homes) == 2 { // a key with more places is too common for a suggestion
 		return "it belongs elsewhere: write " + strings.Join(homes, " or ")
 	}
 	return meant(key, known)
 }
 
-// homesOf are the paths at which a file may have the key.
+// homesOf returns the paths at which a file may have the key.
 func homesOf(key string) (homes []string) {
 	var walk func(t reflect.Type, path string, within []reflect.Type)
 	walk = func(t reflect.Type, path string, within []reflect.Type) {
@@ -84,7 +84,7 @@ func homesOf(key string) (homes []string) {
 	return homes
 }
 
-// meant says what to write instead of an unknown word.
+// meant returns what to write instead of an unknown word.
 func meant(text string, known []string) string {
 	if word := nearest(text, known); word != "" {
 		return "did you mean " + word + "?"
@@ -92,7 +92,7 @@ func meant(text string, known []string) string {
 	return "write one of " + strings.Join(known, ", ")
 }
 
-// nearest is the word that was meant, or empty.
+// nearest returns the known word that was probably meant, or "".
 func nearest(text string, known []string) string {
 	return outbox.Nearest(text, known, min(max(2, len(text)/3), len(text)-1))
 }

@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// Profile is a ready-made mapping, written in the same language as a table's.
+// Profile is a ready-made mapping, written in the same language as a table's mapping.
 type Profile struct {
 	Name string `yaml:"-"`
-	// Summary says in one line whose table this is.
+	// Summary says in one line which software the table belongs to.
 	Summary string `yaml:"summary" required:"true"`
 
 	MappingSpec `yaml:",inline"`
 
-	// Source is the YAML as it is in the binary.
+	// Source is the profile's YAML text.
 	Source string `yaml:"-"`
 }
 
 //go:embed profiles/*.yaml
 var profileFiles embed.FS
 
-// ProfileNames are the names of the profiles in the binary, sorted.
+// ProfileNames returns the names of the embedded profiles, sorted.
 func ProfileNames() []string {
 	entries, err := profileFiles.ReadDir("profiles")
 	if err != nil {
@@ -35,8 +35,7 @@ func ProfileNames() []string {
 	return names
 }
 
-// LoadProfile reads a profile of the binary, afresh each time: what is done to
-// one copy does not show in another.
+// LoadProfile reads an embedded profile. Each call returns a new copy, which the caller may change.
 func LoadProfile(name string) (*Profile, error) {
 	file := path.Join("profiles", name+".yaml")
 	data, err := profileFiles.ReadFile(file)
@@ -54,8 +53,7 @@ func LoadProfile(name string) (*Profile, error) {
 	return p, nil
 }
 
-// startFromProfile fills a table with its profile's mapping, before the
-// table's own keys are read over it.
+// startFromProfile fills a table with its profile's mapping, before the table's own keys are bound over it.
 func (b *binder) startFromProfile(t *Table, pairs []pair, at string) {
 	for _, p := range pairs {
 		name, ok := scalarText(b.plain(p.value))

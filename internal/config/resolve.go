@@ -13,17 +13,17 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// mostRowBytes is what max_row_bytes may be: PostgreSQL can print twice as many
-// bytes of a bytea column, and a little more.
+// mostRowBytes is the largest max_row_bytes. PostgreSQL prints a bytea column as twice as many bytes, and a
+// few more.
 const mostRowBytes = 256 << 20
 
-// defaultMaxAttempts is the budget of a table with an attempts column.
+// defaultMaxAttempts is the budget of attempts of a table with an attempts column.
 const defaultMaxAttempts = 10
 
-// checkTable resolves a table's mapping into t.Outbox, or complains.
+// checkTable resolves a table's mapping into t.Outbox, or reports problems.
 func checkTable(b *binder, cfg *Config, t *Table, at string) {
 	if b.hasProblem(at + ".profile") {
-		return // everything else would look missing
+		return // every other key would look missing
 	}
 	r := resolver{b: b, at: at, spec: &t.MappingSpec}
 	schema, name, ok := SplitTable(t.Table)
@@ -38,8 +38,8 @@ func checkTable(b *binder, cfg *Config, t *Table, at string) {
 	}
 }
 
-// maxRowBytes leaves room for what compression may still bring under Kafka's
-// limits, and for the sizes that the topics' own settings may have been raised to.
+// maxRowBytes returns the configured max_row_bytes, or a default. The default leaves room for records that
+// fit only after compression, and for topics whose own limit is higher.
 func maxRowBytes(cfg *Config, t *Table) int {
 	if t.MaxRowBytes > 0 {
 		return int(t.MaxRowBytes)
@@ -53,8 +53,8 @@ func maxRowBytes(cfg *Config, t *Table) int {
 	return int(min(4*most, mostRowBytes))
 }
 
-// SplitTable takes schema.name apart; either may be in double quotes, and
-// must where it has a dot or a quote in it.
+// SplitTable splits "schema.name". Either part may be in double quotes, and has to be if it contains a dot or
+// a quote.
 func SplitTable(text string) (schema, name string, ok bool) {
 	schema, rest, ok := cutIdentifier(text)
 	if !ok || !strings.HasPrefix(rest, ".") {
@@ -86,10 +86,10 @@ func cutIdentifier(text string) (name, rest string, ok bool) {
 	return "", "", false
 }
 
-// resolver turns one table's mapping language into an outbox.Mapping.
+// resolver turns the mapping of one table into an outbox.Mapping.
 type resolver struct {
 	b    *binder
-	at   string // the table's path
+	at   string // the table's path in the file
 	spec *MappingSpec
 }
 
@@ -146,7 +146,7 @@ func (r *resolver) mapping(cfg *Config) outbox.Mapping {
 	return m
 }
 
-// zone is nil for UTC. Local is the zone of this machine, which is not the writers'.
+// zone returns the time zone; nil: UTC. "Local" is refused: it is this machine's zone, not the writers'.
 func (r *resolver) zone() *time.Location {
 	name := r.spec.TimeZone
 	if name == "UTC" {
@@ -160,7 +160,7 @@ func (r *resolver) zone() *time.Location {
 	return zone
 }
 
-// object is a payload made of columns.
+// object resolves a payload that is made of columns.
 func (r *resolver) object(m *outbox.PayloadMapping) {
 	s := &r.spec.Payload
 	if s.Object == nil {
@@ -187,7 +187,7 @@ func (r *resolver) object(m *outbox.PayloadMapping) {
 		if seen[member.Name] = true; member.Value != nil {
 			out.Value = *member.Value
 		}
-		// People are shown the document, or what comes first.
+		// People are shown the JSON document among the members, or else the first column.
 		if out.Column != "" && (m.Column == "" || out.Form == outbox.MemberJSON && !slices.ContainsFunc(m.Object, func(m outbox.Member) bool { return m.Form == outbox.MemberJSON })) {
 			m.Column = out.Column
 		}
@@ -198,7 +198,7 @@ func (r *resolver) object(m *outbox.PayloadMapping) {
 	}
 }
 
-// column checks one column's name; an empty one is none.
+// column checks a column's name. An empty name means that there is no column.
 func (r *resolver) column(key, name string) string {
 	if name != "" && !isIdentifier(name) {
 		r.complain(key, fmt.Sprintf("%q is not a column name", name), "write 1 to 63 characters")
@@ -206,8 +206,7 @@ func (r *resolver) column(key, name string) string {
 	return name
 }
 
-// expr is a value of the record: of a column, of a place in its JSON, or of the first of
-// several places.
+// expr resolves a value of the record: a column, a place in its JSON, or the first of several places.
 func (r *resolver) expr(key, column, path string, first []PlaceSpec, decode string) outbox.Expr {
 	if len(first) == 0 {
 		e := r.place(key, column, path)
@@ -241,7 +240,7 @@ func (r *resolver) place(key, column, path string) outbox.Expr {
 	return outbox.Expr{Column: r.column(key+".column", column), Pointer: pointer}
 }
 
-// maxPointer bounds the parts of a pointer.
+// maxPointer is the largest number of parts of a JSON Pointer.
 const maxPointer = 16
 
 func (r *resolver) columns(key string, names []string) []string {
@@ -258,7 +257,7 @@ func (r *resolver) columns(key string, names []string) []string {
 
 // ---- the record ----
 
-// topicText is what Kafka allows in a topic's name.
+// topicText matches the characters that Kafka allows in a topic's name.
 var topicText = regexp.MustCompile(`^[a-zA-Z0-9._-]*$`)
 
 func (r *resolver) topic() outbox.Template {
@@ -291,7 +290,7 @@ func (r *resolver) topic() outbox.Template {
 	return s.Template.Template
 }
 
-// allowedTopics are names, and beginnings that end with a star.
+// allowedTopics returns the names of topics, and the prefixes that end with a star.
 func (r *resolver) allowedTopics() []string {
 	s := r.spec.Topic
 	if s.Allow != nil && s.Constant != "" {
@@ -315,7 +314,7 @@ func (r *resolver) allowedTopics() []string {
 	return slices.Clone(s.Allow)
 }
 
-// topicMap are the topics by the column's values.
+// topicMap returns the map from the column's values to topics.
 func (r *resolver) topicMap() *outbox.ValueMap {
 	s := r.spec.Topic
 	switch {
@@ -357,13 +356,13 @@ func (r *resolver) topicMap() *outbox.ValueMap {
 	return m
 }
 
-// What becomes of values that a map does not have, other than a topic.
+// The values of otherwise that are not a topic.
 const (
 	otherwiseFail  = "fail"
 	otherwiseLeave = "leave"
 )
 
-// rows are the conditions of rows that are ours.
+// rows returns the conditions for rows that are ours.
 func (r *resolver) rows() []outbox.RowCondition {
 	var all []outbox.RowCondition
 	for i, s := range r.spec.Rows {
@@ -384,7 +383,7 @@ func (r *resolver) rows() []outbox.RowCondition {
 	return all
 }
 
-// topicName checks a whole name.
+// topicName checks a complete name of a topic.
 func (r *resolver) topicName(key, name string) {
 	r.topicLiteral(key, name)
 	if !isTopic(name) {
@@ -459,7 +458,7 @@ func (r *resolver) headers() []outbox.HeaderMapping {
 	return headers
 }
 
-// headerJSON is how the headers are laid out in json.
+// headerJSON returns how a header's JSON is laid out; nil: as an object of strings.
 func (r *resolver) headerJSON(key string, h *HeaderSpec) *outbox.JSONHeaders {
 	if h.Values == "text" && h.Nested == "refuse" && h.List == nil && h.Except == nil && h.Properties == "" {
 		return nil
@@ -542,7 +541,7 @@ func (r *resolver) state(m *outbox.Mapping) {
 	if m.Published == outbox.PublishedStatus && r.spec.Status != nil {
 		r.statusForm(s)
 	}
-	switch { // another relay has a row
+	switch { // the values that mean that another relay has the row
 	case s.Processing != "" && s.Column == "":
 		r.complain("status.processing", "is a value, but there is no column to hold it", "write column: status")
 	case s.Processing == "" && s.RecoverAfter > 0:
@@ -563,7 +562,7 @@ func (r *resolver) state(m *outbox.Mapping) {
 	r.times(m)
 }
 
-// archive is where rows are moved to.
+// archive resolves the table that rows are moved to.
 func (r *resolver) archive(s *StatusSpec) outbox.ArchiveTable {
 	const form = "write published: archive and archive: public.outbox_archive"
 	text, archives := r.spec.Archive, r.spec.Published == string(outbox.PublishedArchive)
@@ -607,7 +606,7 @@ func (r *resolver) status(s *StatusSpec) outbox.StatusMapping {
 			r.complain("status.expires_at.column", "is missing", "write expires_at: {column: expires_at, after: 24h}")
 		}
 	}
-	// A statement cannot write a column in two ways.
+	// A statement cannot write one column twice.
 	seen := map[string]bool{out.Column: true, out.SentAt: true, out.FailedAt: true, out.Attempts: true, out.LastError: true, out.Version: true, out.Resend: true}
 	for _, c := range []struct{ key, name string }{{"status.touched_at", out.TouchedAt}, {"status.expires_at", out.ExpiresAt}} {
 		if c.name != "" && seen[c.name] {
@@ -629,7 +628,7 @@ func (r *resolver) status(s *StatusSpec) outbox.StatusMapping {
 	return out
 }
 
-// statusForm checks a state that is written: values of a column, or timestamps.
+// statusForm checks how a state is stored: as values of a column, or as timestamps.
 func (r *resolver) statusForm(s *StatusSpec) {
 	if s.Column == "" {
 		if s.SentAt == "" {
@@ -655,7 +654,7 @@ func (r *resolver) statusForm(s *StatusSpec) {
 	}
 }
 
-// budget checks that failures can be counted and their end be written.
+// budget checks that failed attempts can be counted, and that the end of the budget can be stored.
 func (r *resolver) budget(s *StatusSpec, m *outbox.Mapping) {
 	if m.Status.MaxAttempts == 0 {
 		return
@@ -664,7 +663,7 @@ func (r *resolver) budget(s *StatusSpec, m *outbox.Mapping) {
 		r.complain("status.max_attempts", fmt.Sprintf("%d, but there is no column to count in", m.Status.MaxAttempts), "write attempts: COLUMN, max_attempts: 1 where the first failure is the last, or max_attempts: 0 to try for ever")
 	}
 	if s.Attempts != "" || m.Published.Removes() {
-		return // a row is failed when its count has reached the budget
+		return // a row counts as FAILED when its count has reached the budget
 	}
 	if s.Column != "" && s.Failed == "" || s.Column == "" && s.FailedAt == "" {
 		r.complain("status", fmt.Sprintf("max_attempts is %d, but nothing says how a failed row is written", m.Status.MaxAttempts), "write failed: FAILED (a value), failed_at: COLUMN (a timestamp) or attempts: COLUMN (a count that decides), or max_attempts: 0 to try for ever")
@@ -694,7 +693,7 @@ func (r *resolver) times(m *outbox.Mapping) {
 	m.Grace = max(m.Grace, m.HeadStart)
 }
 
-// stateless complains about what needs a state that the table does not keep.
+// stateless reports options that need a state, for a table that keeps none.
 func (r *resolver) stateless() {
 	s := r.spec
 	for _, c := range []struct {

@@ -2,9 +2,8 @@ package config
 
 import _ "embed" // for the schema
 
-// JSONSchema is the JSON Schema (draft 2020-12) of a configuration file, for
-// editors. It knows the shape and the bounds of single values; Load checks more.
-// A test makes it.
+// JSONSchema is the JSON Schema (draft 2020-12) of a configuration file, for editors. It describes the keys
+// and the bounds of single values; Load checks more. A test generates it.
 //
 //go:embed schema.json
 var JSONSchema []byte

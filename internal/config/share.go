@@ -6,7 +6,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// checkShare takes a table's share over, or complains.
+// checkShare resolves a table's share, or reports problems.
 func checkShare(b *binder, t *Table, at string) {
 	s := t.Share
 	if s == nil || b.hasProblem(at) {
@@ -22,14 +22,13 @@ func checkShare(b *binder, t *Table, at string) {
 		complain("a share is by the key's column, and the key is more than a column", "map a column as the key, or stream the table once")
 	case m.ShedLock.Name != "":
 		complain("a share cannot be combined with shedlock: one stream would hold the lock, and the others wait for it", "stream the table once while its relay is there, or stop the relay")
-	case len(m.ID) == 0: // complained about already
+	case len(m.ID) == 0: // reported already
 	default:
 		t.Outbox.Share = outbox.Share{Part: s.Part, Of: s.Of}
 	}
 }
 
-// addTable notes a stream's table, and complains about rows that two streams
-// would publish.
+// addTable records a stream's table, and reports rows that two streams would publish.
 func (d *duplicates) addTable(s *Stream, t *Table, server, at string) {
 	const hint = "list each table once: two streams of one table would publish it twice, unless each has a share of its own"
 	name, share := t.Outbox.String(), t.Outbox.Share

@@ -10,9 +10,9 @@ import (
 	"github.com/goccy/go-yaml/parser"
 )
 
-// This file is all that knows the YAML library's tree.
+// Only this file uses the YAML library's tree directly.
 
-// parseTree reads the one document of a file.
+// parseTree parses a file that has one YAML document.
 func parseTree(data []byte, file string) (ast.Node, *Problem) {
 	tree, err := parser.ParseBytes(data, 0)
 	if err != nil {
@@ -35,8 +35,8 @@ func parseTree(data []byte, file string) (ast.Node, *Problem) {
 	return body, nil
 }
 
-// syntaxProblem takes message and position of a syntax error, and not the
-// excerpt that the library prints with it: the line could hold a password.
+// syntaxProblem takes the message and the position from a syntax error. It leaves out the excerpt that the
+// library prints, because that line may hold a password.
 func syntaxProblem(err error, file string) *Problem {
 	p := &Problem{File: file, Line: 1, Column: 1, Found: "this is not YAML", Hint: "check the indentation, the quotes and the brackets around here"}
 	var syntax yaml.Error
@@ -50,10 +50,10 @@ func syntaxProblem(err error, file string) *Problem {
 	return p
 }
 
-// anchors are what aliases refer to.
+// anchors are the nodes that aliases refer to, by name.
 type anchors map[string]ast.Node
 
-// Visit is called by ast.Walk for each node.
+// Visit implements ast.Visitor: it collects anchors.
 func (f anchors) Visit(n ast.Node) ast.Visitor {
 	if a, ok := n.(*ast.AnchorNode); ok {
 		f[a.Name.String()] = a.Value
@@ -61,9 +61,9 @@ func (f anchors) Visit(n ast.Node) ast.Visitor {
 	return f
 }
 
-// plain follows anchors, aliases and tags to what they stand for.
+// plain follows anchors, aliases and tags to the node that they stand for.
 func (b *binder) plain(n ast.Node) ast.Node {
-	for range 100 { // an alias may stand for another; never for itself that often
+	for range 100 { // an alias may stand for another one, but not for itself without end
 		switch node := n.(type) {
 		case *ast.AnchorNode:
 			n = node.Value
@@ -84,8 +84,8 @@ type pair struct {
 	value ast.Node
 }
 
-// pairs are the keys and values of a mapping, merge keys (<<) applied: what
-// is in the mapping itself goes before what is merged into it.
+// pairs returns the keys and values of a mapping, with merge keys (<<) applied. Keys of the mapping itself
+// take precedence over merged ones.
 func (b *binder) pairs(n ast.Node) ([]pair, bool) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok {
@@ -116,8 +116,8 @@ func (b *binder) pairs(n ast.Node) ([]pair, bool) {
 	return own, true
 }
 
-// mergedPairs are those of a merge key's value: an alias, or a list of them.
-// What is merged does not merge again, which bounds it.
+// mergedPairs returns the pairs of a merge key's value, which is an alias or a list of aliases. A merge key
+// inside them is not applied, which bounds the work.
 func (b *binder) mergedPairs(n ast.Node) []pair {
 	sources := []ast.Node{n}
 	if seq, ok := b.plain(n).(*ast.SequenceNode); ok {
@@ -143,8 +143,8 @@ func isNull(n ast.Node) bool {
 	return n == nil || null
 }
 
-// scalarText is a scalar exactly as written, so that a number that is meant as
-// text (a password 0123) stays what it is.
+// scalarText returns a scalar exactly as written. So a number that is meant as text, such as a password 0123,
+// is not changed.
 func scalarText(n ast.Node) (string, bool) {
 	switch node := n.(type) {
 	case *ast.StringNode:
@@ -173,7 +173,7 @@ func kind(n ast.Node) string {
 	return fmt.Sprintf("a %T", n)
 }
 
-// where is the position of a node's first character.
+// where returns the position of a node's first character.
 func where(n ast.Node) position {
 	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
 		return where(m.Values[0].Key)

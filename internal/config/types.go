@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// redacted is what is printed in place of a secret.
+// redacted is printed in place of a secret.
 const redacted = "[secret]"
 
 // Secret is a string that is never printed: every way of formatting or
 // marshalling it gives a placeholder. Reveal is the one way out.
 type Secret struct{ value string }
 
-// Reveal returns the value. What it is passed to must not print it either.
+// Reveal returns the value. The receiver must not print it either.
 func (s Secret) Reveal() string { return s.value }
 
-// Empty says that there is no value.
+// Empty reports whether there is no value.
 func (s Secret) Empty() bool { return s.value == "" }
 
-// String gives the placeholder, or nothing where there is no value.
+// String returns a placeholder, or "" if there is no value.
 func (s Secret) String() string {
 	if s.Empty() {
 		return ""
@@ -28,14 +28,14 @@ func (s Secret) String() string {
 	return redacted
 }
 
-// Format prints the placeholder for every verb, %x and %#v included.
+// Format writes the placeholder for every verb, including %x and %#v.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String())) }
 
-// MarshalText gives the placeholder to JSON, YAML and loggers.
+// MarshalText returns the placeholder, for JSON, YAML and loggers.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Bytes is a size. It is written with a unit: 512B, 64KiB, 8MiB, 1GiB (1024)
-// or kB, MB, GB (1000).
+// Bytes is a size in bytes. It is written with a unit: 512B, 64KiB, 8MiB, 1GiB (powers of 1024), or kB, MB,
+// GB (powers of 1000).
 type Bytes int64
 
 var units = []struct {
@@ -53,7 +53,7 @@ var units = []struct {
 	{"B", 1},
 }
 
-// ParseBytes reads a size such as 64MiB.
+// ParseBytes parses a size such as 64MiB.
 func ParseBytes(text string) (Bytes, error) {
 	for _, u := range units {
 		digits, ok := strings.CutSuffix(text, u.name)
@@ -69,7 +69,7 @@ func ParseBytes(text string) (Bytes, error) {
 	return 0, fmt.Errorf("%q is not a size: write a number and a unit, for example 64MiB", text)
 }
 
-// String prints the size in the largest binary unit that divides it.
+// String returns the size in the largest binary unit that divides it.
 func (b Bytes) String() string {
 	for _, u := range units[:4] {
 		if b != 0 && int64(b)%u.size == 0 {
@@ -79,7 +79,7 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10) + "B"
 }
 
-// MarshalText prints the size for JSON and YAML.
+// MarshalText returns the size as String does, for JSON and YAML.
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 
 // Value is a text that a column is compared with, or null.
@@ -88,7 +88,7 @@ type Value struct {
 	Null bool
 }
 
-// MarshalYAML prints the value as it is written.
+// MarshalYAML returns the value as it is written in a file.
 func (v Value) MarshalYAML() (any, error) {
 	if v.Null {
 		return nil, nil
@@ -96,7 +96,7 @@ func (v Value) MarshalYAML() (any, error) {
 	return v.Text, nil
 }
 
-// values takes a list apart into its texts, and whether null is in it.
+// values separates a list into its texts and whether it contains null.
 func values(list []Value) (texts []string, null bool) {
 	for _, v := range list {
 		if v.Null {
@@ -108,6 +108,6 @@ func values(list []Value) (texts []string, null bool) {
 	return texts, null
 }
 
-// Path is the path of a file, made absolute by Load: a relative one is taken
-// from the configuration file's folder.
+// Path is the path of a file. Load makes it absolute: a relative path starts at the configuration file's
+// folder.
 type Path string
