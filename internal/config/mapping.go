@@ -274,12 +274,12 @@ type TraceSpec struct {
 	Format string `yaml:"format" default:"w3c" enum:"w3c,b3"`
 }
 
-// WriterSpec says which rows belong to the application that writes them: those
-// whose column is true, until a time has passed. A row with a NULL in either,
-// where it counts, is never published; such rows are counted and reported.
+// WriterSpec says which rows the application sends itself: those whose column is true, until a time has
+// passed. Where column is NULL, or it is true and until is NULL, the row is never published, only counted
+// and reported.
 type WriterSpec struct {
-	// Column is a boolean column: true where the writer sends the row itself. With a NULL
-	// here, or in until where it counts, a row is never published; it is counted and reported.
+	// Column is a boolean column: true where the writer sends the row itself. If it is NULL, or if it is
+	// true and until is NULL, the row is never published, only counted and reported.
 	Column string `yaml:"column"`
 	// Until is a timestamp column: when it has passed, the row is ours. An UPDATE before the
 	// commit may set it.
