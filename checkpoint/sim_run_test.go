@@ -153,6 +153,9 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 	}
 	p.cfg.MaxRetryingKeys, p.cfg.HeldFor = 2*p.cfg.MaxKeys, p.heldFor()
 	p.cfg.MaxTopics, p.topics = 1+r.IntN(3), 2
+	if p.steps%11 == 0 && len(often) == 0 {
+		p.topics = 1
+	}
 	if r.IntN(3) == 0 && (len(often) == 0 || slices.Contains(often, evTopicDown)) {
 		p.manyTopics()
 	}
@@ -398,7 +401,7 @@ func (w *world) drawRow() *dbRow {
 	switch {
 	case w.plan.topics > 2:
 		r.topic = topics[w.intn(w.plan.topics)]
-	case w.chance(25):
+	case w.plan.topics > 1 && w.chance(25):
 		r.topic = "y"
 	}
 	r.cluster = w.plan.clusters[w.intn(len(w.plan.clusters))]
