@@ -15,6 +15,7 @@ type hotPath struct {
 	rows []*outbox.Row
 	at   outbox.LSN
 	acks []outbox.Marked
+	seen []outbox.Checked
 }
 
 func newHotPath(batch int) *hotPath {
@@ -52,8 +53,13 @@ func (h *hotPath) round(tb testing.TB, single bool) {
 		}
 	}
 	h.core.Commit(h.at + 10)
+	w := h.core.Take()
+	if len(w.Check) > 0 {
+		h.look(w.Check)
+		w = h.core.Take()
+	}
 	published := 0
-	for _, c := range h.core.Take().Commands {
+	for _, c := range w.Commands {
 		published += len(c.Publish)
 	}
 	if published != len(h.rows) {
@@ -68,6 +74,24 @@ func (h *hotPath) round(tb testing.TB, single bool) {
 	if h.core.Confirm() != h.at+10 {
 		tb.Fatalf("confirmed %v, wanted %v", h.core.Confirm(), h.at+10)
 	}
+}
+
+// look says of each row that it is as it was.
+func (h *hotPath) look(rows []*outbox.Row) {
+	h.seen = h.seen[:0]
+	for _, r := range rows {
+		h.seen = append(h.seen, outbox.Checked{Row: r, State: outbox.CheckPending})
+	}
+	h.core.Checked(h.seen)
+}
+
+// A look at many rows makes its lists once.
+func TestALookAllocatesLittle(t *testing.T) {
+	const rows = 1000
+	h := newHotPath(rows)
+	h.rows[0].Table.Mapping.LookFirst = true
+	h.round(t, false) // makes room
+	creep.Hold(t, "checkpoint: rows that are looked at", rows, func() { h.round(t, false) })
 }
 
 func TestTheCoreAllocatesNextToNothing(t *testing.T) {

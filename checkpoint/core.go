@@ -55,7 +55,7 @@ func New(cfg Config) *Core {
 		rows:      rowTable{entries: make([]entry, 1), byID: map[rowID]uint32{}},
 		parks:     parkSet{byScope: map[outbox.Scope]*park{}, keys: map[string]int{}, blocked: map[string]int{}, unmarked: map[string]int{}},
 		looks:     newLooks(cfg.Tables),
-		headStart: newHeadStart(cfg.Tables),
+		headStart: headStart{tables: cfg.Tables},
 		retries:   retries{refused: map[string]int{}},
 		topics:    topicSet{proven: map[outbox.Scope]bool{}, listed: map[string]map[string]bool{}},
 		down:      map[string]bool{},

@@ -10,21 +10,11 @@ import (
 // headStart has what decides when a row's head start began: when its commit is known to have been
 // over. Of an earlier connection nothing counts, since positions and ids are given out again.
 type headStart struct {
-	tables []*outbox.Table // those that keep a state
+	tables []*outbox.Table
 	// seen says how far the server's WAL had got by a time, horizons which transactions
 	// had ended.
 	seen     []sighting
 	horizons []horizon
-}
-
-func newHeadStart(tables []*outbox.Table) headStart {
-	var s headStart
-	for _, t := range tables {
-		if t.Stateful() {
-			s.tables = append(s.tables, t)
-		}
-	}
-	return s
 }
 
 // longest head start of the tables.
@@ -55,9 +45,6 @@ const (
 
 // inserted remembers the server's insert position at a time.
 func (s *headStart) inserted(at outbox.LSN, now time.Time) {
-	if len(s.tables) == 0 {
-		return
-	}
 	last := len(s.seen) - 1
 	switch {
 	case last >= 0 && at <= s.seen[last].insert:

@@ -31,6 +31,41 @@ func answers(r Ready) (a []outbox.Checked) {
 	return a
 }
 
+// Which rows can take the place of another in the sink.
+func TestWhatIsTheSamePlace(t *testing.T) {
+	t.Parallel()
+	row := outbox.Row{Cluster: "main", Topic: "t", Key: []byte("k"), Partition: -1}
+	empty, first := row, row
+	empty.Key, first.Partition = []byte{}, 0
+	for name, x := range map[string]struct {
+		was    outbox.Row
+		change func(*outbox.Row)
+		same   bool
+	}{
+		"nothing changed":      {row, func(*outbox.Row) {}, true},
+		"no record":            {row, func(r *outbox.Row) { r.Err = errNoRecord }, false},
+		"cluster":              {row, func(r *outbox.Row) { r.Cluster = "other" }, false},
+		"topic":                {row, func(r *outbox.Row) { r.Topic = "other" }, false},
+		"key":                  {row, func(r *outbox.Row) { r.Key = []byte("other") }, false},
+		"no key":               {row, func(r *outbox.Row) { r.Key = nil }, false},
+		"no key, empty before": {empty, func(r *outbox.Row) { r.Key = nil }, false},
+		"a partition":          {row, func(r *outbox.Row) { r.Partition = 0 }, false},
+		"no partition":         {first, func(r *outbox.Row) { r.Partition = -1 }, false},
+		"partition 1 for 0":    {first, func(r *outbox.Row) { r.Partition = 1 }, true},
+	} {
+		now := x.was
+		x.change(&now)
+		if samePlace(&x.was, &now) != x.same {
+			t.Errorf("%s: same place %v", name, !x.same)
+		}
+	}
+	second := first
+	second.Partition = 1
+	if !samePlace(&second, &first) {
+		t.Error("partition 0 for 1: another place")
+	}
+}
+
 // A held row whose key has changed leaves its place, and goes behind the new key's rows.
 func TestHeldRowUnderAnotherKey(t *testing.T) {
 	t.Parallel()
@@ -66,6 +101,86 @@ func TestHeldRowThatNamesAnotherPartition(t *testing.T) {
 	c.Checked([]outbox.Checked{{Row: r, State: outbox.CheckPending, Now: &now}})
 	if a := answers(c.Take()); len(a) != 1 || a[0].Now != &now {
 		t.Errorf("the sink hears %v", a)
+	}
+}
+
+// One that its look does not see yet goes out as it is. The sink has a row of its own again, and can ask about it once more.
+func TestHeldRowThatIsNotVisible(t *testing.T) {
+	t.Parallel()
+	c, r := heldRow(t)
+	r.Stale = true // as the sink says
+	c.Checked([]outbox.Checked{{Row: r, State: outbox.CheckInvisible}})
+	if a := answers(c.Take()); len(a) != 1 || a[0].Row != r || a[0].Now == nil || a[0].Now == r || a[0].Now.Stale || c.rows.entries[r.Handle].row != a[0].Now {
+		t.Errorf("the sink hears %+v", a)
+	}
+}
+
+// A row has the times that a look sees, unless it is known by those that the WAL brought (TestHeldRowThatGetsItsTime).
+func TestHeldRowWithAnotherTime(t *testing.T) {
+	t.Parallel()
+	c, r := heldRow(t)
+	now := *r
+	now.Stale, now.CreatedAt = false, 5
+	if c.Checked([]outbox.Checked{{Row: r, State: outbox.CheckPending, Now: &now}}); now.CreatedAt != 5 {
+		t.Errorf("it was created at %d", now.CreatedAt)
+	}
+}
+
+// Held rows are looked at a page at a time, and all answers of a page are one command.
+func TestHeldRowsAreLookedAtByPages(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	var rows []*outbox.Row
+	for _, id := range []string{"1", "2", "3"} {
+		r := rowOf(table, id)
+		c.flying(r, inSink)
+		rows = append(rows, r)
+	}
+	c.Outcome(outbox.Outcome{Rows: rows, Class: outbox.Stale})
+	if w := c.Take(); !slices.Equal(w.Check, rows[:2]) {
+		t.Fatalf("looks at %v, %d are a page", outboxIDs(w.Check), c.cfg.PageRows)
+	}
+	c.Checked([]outbox.Checked{{Row: rows[0], State: outbox.CheckSettled}, {Row: rows[1], State: outbox.CheckSettled}})
+	if w := c.Take(); len(w.Commands) != 1 || len(w.Commands[0].Looked) != 2 || !slices.Equal(w.Check, rows[2:]) {
+		t.Errorf("the sink is told %+v, looks at %v", w.Commands, outboxIDs(w.Check))
+	}
+	if !slices.Equal(c.looks.held.asked, []uint32{rows[2].Handle}) {
+		t.Errorf("%v are being looked at", c.looks.held.asked)
+	}
+}
+
+// What a connection did not answer is asked first on the next one.
+func TestHeldRowsAreLookedAtInTheirOrder(t *testing.T) {
+	t.Parallel()
+	s := heldRows{queue: []uint32{3}, asked: []uint32{1, 2}}
+	if s.again(); !slices.Equal(s.queue, []uint32{1, 2, 3}) || s.asked != nil {
+		t.Errorf("%+v", s)
+	}
+}
+
+// When the database refuses to look at a table, the sink gives back its rows that wait for a look: nobody asks for them
+// again at once. Nothing that waits in the sink for something else comes back.
+func TestRefusedLooksAtHeldRows(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		with      func(c *Core, r *outbox.Row)
+		withdrawn bool
+	}{
+		"its row waits for a look": {func(*Core, *outbox.Row) {}, true},
+		"its row waits no longer":  {func(c *Core, r *outbox.Row) { c.rows.entries[r.Handle].stale = false }, false},
+		"another table's row does": {func(_ *Core, r *outbox.Row) { r.Table = &outbox.Table{Schema: "public", Name: "other"} }, false},
+	} {
+		c, r := heldRow(t)
+		table := r.Table
+		x.with(c, r)
+		c.ready.Commands = nil
+		c.CheckRefused(table, errOurs)
+		withdrawn := slices.ContainsFunc(c.ready.Commands, func(cmd outbox.Command) bool {
+			return cmd.Withdraw != nil && *cmd.Withdraw == outbox.TableScope(table)
+		})
+		if p := c.parks.of(outbox.TableScope(table)); withdrawn != x.withdrawn || p == nil || (p.awaiting > 0) != x.withdrawn {
+			t.Errorf("%s: withdrawn %v, %+v", name, withdrawn, p)
+		}
 	}
 }
 

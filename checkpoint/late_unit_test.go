@@ -87,6 +87,69 @@ func TestRowsBehindLateOnes(t *testing.T) {
 	}
 }
 
+// A row that waits behind late ones for so long that it is late as well is looked at, too.
+func TestARowThatBecomesLateBehindALateOne(t *testing.T) {
+	t.Parallel()
+	c, late, row := behindLate(t)
+	behind := row("behind")
+	c.Rows([]*outbox.Row{behind})
+	c.later(c.cfg.HeldFor + time.Microsecond)
+	c.Checked([]outbox.Checked{{Row: late, State: outbox.CheckPending}})
+	if w := c.Take(); !slices.Equal(w.Check, []*outbox.Row{behind}) || len(w.Commands) != 1 || !slices.Equal(w.Commands[0].Publish, []*outbox.Row{late}) {
+		t.Errorf("looks at %v, and %+v", outboxIDs(w.Check), w.Commands)
+	}
+}
+
+// One whose time has not come by now is left to the watch, which asks for it soon: only the table says when that is.
+func TestALateRowThatIsNotDue(t *testing.T) {
+	t.Parallel()
+	c, late, _ := behindLate(t)
+	c.Checked([]outbox.Checked{{Row: late, State: outbox.CheckWaits}})
+	if !c.watch.due.Equal(c.now.Add(askSoon)) || c.rows.count > 0 || len(published(c)) > 0 {
+		t.Errorf("the watch looks for it in %v, %d rows in memory", c.watch.due.Sub(c.now), c.rows.count)
+	}
+}
+
+// Nothing of its key passes a late row that is not visible yet, or that another relay has.
+func TestRowsOfAKeyBehindALateOneThatWaits(t *testing.T) {
+	t.Parallel()
+	for _, state := range []outbox.CheckState{outbox.CheckInvisible, outbox.CheckTaken} {
+		c, late, row := behindLate(t)
+		c.Checked([]outbox.Checked{{Row: late, State: state}})
+		behind := row("behind")
+		behind.Key = late.Key
+		c.Rows([]*outbox.Row{behind})
+		if w := c.Take(); len(w.Commands)+len(w.Check) > 0 {
+			t.Fatalf("%d: it passes: %+v", state, w)
+		}
+		c.later(max(invisibleWait, takenWait))
+		if w := c.Take(); !slices.Equal(w.Check, []*outbox.Row{late}) || len(w.Commands) > 0 {
+			t.Fatalf("%d: looks at %v, and %+v", state, outboxIDs(w.Check), w.Commands)
+		}
+		c.Checked([]outbox.Checked{{Row: late, State: outbox.CheckPending}})
+		if got := published(c); c.Take().Check != nil || !slices.Equal(got, []string{"late"}) {
+			t.Errorf("%d: %v go out", state, got)
+		}
+	}
+}
+
+// Rows of other tables, and those that a page brings, do not wait behind late ones.
+func TestWhatDoesNotWaitBehindLateOnes(t *testing.T) {
+	t.Parallel()
+	c, late, row := behindLate(t)
+	other := &outbox.Table{Schema: "public", Name: "other", Mapping: outbox.Mapping{Published: outbox.PublishedStatus}}
+	c.looks.queues = append(c.looks.queues, &lookQueue{table: other})
+	elsewhere, swept := row("elsewhere"), row("swept")
+	elsewhere.Table = other
+	c.publish(c.rows.add(elsewhere, noTx))
+	h := c.rows.add(swept, noTx)
+	c.rows.entries[h].page = &pageRequest{}
+	c.publish(h)
+	if got := published(c); !slices.Equal(got, []string{"elsewhere", "swept"}) || c.rows.entries[late.Handle].state != queued {
+		t.Errorf("%v go out", got)
+	}
+}
+
 // One of them that cannot become a record keeps those of its key behind it.
 func TestANewRowThatFailsBehindALateOne(t *testing.T) {
 	t.Parallel()

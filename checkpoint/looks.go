@@ -14,7 +14,7 @@ import (
 // passed and a look (or a claim) has said that they are still PENDING, and with which values. They are in flight: pages
 // leave them out, and hand-backs await them.
 type looks struct {
-	queues   []*lookQueue // one for each table that keeps a state
+	queues   []*lookQueue // one for each table
 	checking bool         // Ready.Check is outstanding
 	// overtaken: rows of the queues may be under a park by now. leaveParked takes them out: pages leave out what is queued,
 	// so they would let later rows of the same keys pass.
@@ -39,9 +39,7 @@ func (q *lookQueue) locks() bool { return q.table.Mapping.Claim != outbox.ClaimN
 func newLooks(tables []*outbox.Table) looks {
 	s := looks{claims: newClaims(tables)}
 	for _, t := range tables {
-		if t.Stateful() {
-			s.queues = append(s.queues, &lookQueue{table: t})
-		}
+		s.queues = append(s.queues, &lookQueue{table: t})
 	}
 	return s
 }

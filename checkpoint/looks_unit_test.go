@@ -14,7 +14,7 @@ func looking(t *testing.T, m outbox.Mapping) (*Core, *outbox.Table, *lookQueue) 
 	t.Helper()
 	c, table, _ := begun(t, outbox.PublishedStatus)
 	table.Mapping.HeadStart, table.Mapping.Claim, table.Mapping.HeadersTable = m.HeadStart, m.Claim, m.HeadersTable
-	c.looks, c.headStart, c.gate = newLooks(c.cfg.Tables), newHeadStart(c.cfg.Tables), nil
+	c.looks, c.headStart, c.gate = newLooks(c.cfg.Tables), headStart{tables: c.cfg.Tables}, nil
 	return c, table, c.looks.queues[0]
 }
 
@@ -99,6 +99,54 @@ func TestWhatIsLookedAtNext(t *testing.T) {
 		if x.next && !q.next.Equal(c.now.Add(lookPause)) || !x.next && !q.next.Equal(before) {
 			t.Errorf("%s: the next look is in %v", name, q.next.Sub(c.now))
 		}
+	}
+}
+
+// While as much is published as may be in memory, nothing is looked at: that would bring more.
+func TestNoLookWhileTheMemoryIsPublished(t *testing.T) {
+	t.Parallel()
+	for _, m := range []outbox.Mapping{{HeadersTable: outbox.HeadersTable{Name: "headers"}}, claimed} {
+		for less, looked := range map[int]int{0: 0, 1: 1} {
+			c, table, _ := looking(t, m)
+			c.publish(c.rows.add(rowOf(table, "1"), noTx))
+			c.rows.published = c.cfg.MaxBytes - less
+			if w := c.Take(); len(w.Check)+len(w.Claim) != looked {
+				t.Errorf("%d bytes under the bound: %d rows are looked at", less, len(w.Check)+len(w.Claim))
+			}
+		}
+	}
+}
+
+// No claim locks more rows than are soon marked, nor more than a page has.
+func TestHowManyRowsAClaimLocks(t *testing.T) {
+	t.Parallel()
+	for page, want := range map[int]int{3: 3, claimRows: claimRows, claimRows + 1: claimRows} {
+		c, table, _ := looking(t, claimed)
+		c.cfg.PageRows = page
+		for i := range claimRows + 1 {
+			c.publish(c.rows.add(rowOf(table, fmt.Sprint(i)), noTx))
+		}
+		if w := c.Take(); len(w.Claim) != want {
+			t.Errorf("with pages of %d rows, %d are locked", page, len(w.Claim))
+		}
+	}
+}
+
+// What a look adds to a row counts as published only once the row is.
+func TestARowGrowsBeforeItIsPublished(t *testing.T) {
+	t.Parallel()
+	c, table, _ := looking(t, outbox.Mapping{HeadersTable: outbox.HeadersTable{Name: "headers"}})
+	r := rowOf(table, "1")
+	c.publish(c.rows.add(r, noTx))
+	c.Take()
+	now := *r
+	now.Value = make([]byte, 1000)
+	c.renew(r.Handle, &outbox.Checked{Row: r, Now: &now})
+	for _, published := range []bool{false, true} {
+		if err := c.inconsistency(); err != nil || c.rows.grown != 0 || (c.rows.published > 1000) != published {
+			t.Errorf("published %v: %d bytes are, %d have been added to them: %v", published, c.rows.published, c.rows.grown, err)
+		}
+		c.Checked([]outbox.Checked{{Row: &now, State: outbox.CheckPending}})
 	}
 }
 
@@ -292,7 +340,7 @@ func TestPagesAreSighted(t *testing.T) {
 		t.Errorf("%+v", c.headStart.seen)
 	}
 	every := time.Minute / maxSightings
-	s := newHeadStart(c.cfg.Tables)
+	s := headStart{tables: c.cfg.Tables}
 	for i, x := range []struct {
 		after time.Duration
 		want  int

@@ -14,7 +14,7 @@ func (c *Core) requestLooks() {
 	if !c.looks.checking {
 		c.ready.Check = append(c.ready.Check, c.turnHeld()...)
 	}
-	if c.rows.queued == 0 || c.rows.published >= c.cfg.MaxBytes {
+	if c.rows.published >= c.cfg.MaxBytes {
 		return
 	}
 	for _, q := range c.looks.queues {
@@ -42,7 +42,7 @@ func (c *Core) turn(q *lookQueue, limit int) []*outbox.Row {
 		h := q.queue[n]
 		e := &c.rows.entries[h]
 		if q.waits(e.row) {
-			q.wait(h, outbox.KeyScope(e.row), c.now)
+			q.waiting = append(q.waiting, h)
 			continue
 		}
 		if e.due.After(c.now) {

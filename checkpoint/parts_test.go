@@ -69,7 +69,7 @@ func (c *Core) ledgerInconsistency() error {
 
 // The counts are those of the entries, and the list has those in flight.
 func (t *rowTable) inconsistency() error {
-	var count, bytes, published, flying, listed int
+	var count, bytes, published, grown, waiting, flying, listed int
 	for h := range t.entries {
 		e := &t.entries[h]
 		if e.row == nil {
@@ -80,8 +80,13 @@ func (t *rowTable) inconsistency() error {
 		if e.state != kept {
 			flying++
 		}
-		if e.state != kept && e.state != queued {
+		switch e.state {
+		case unused, kept:
+		case queued:
+			waiting++
+		case inSink, acked, attempt:
 			published += e.size
+			grown += e.grown
 		}
 		if e.row.Handle != uint32(h) {
 			return fmt.Errorf("row %s has handle %d, and is entry %d", e.row.ID, e.row.Handle, h)
@@ -98,9 +103,10 @@ func (t *rowTable) inconsistency() error {
 			return fmt.Errorf("id %s finds another row, or none", id.id)
 		}
 	}
-	got, want := [...]int{t.count, t.bytes, t.published, t.inFlight, listed}, [...]int{count, bytes, published, flying, flying}
+	got := [...]int{t.count, t.bytes, t.published, t.grown, t.queued, t.inFlight, listed}
+	want := [...]int{count, bytes, published, grown, waiting, flying, flying}
 	if got != want {
-		return fmt.Errorf("count, bytes, published, in flight, listed are %v, not %v", got, want)
+		return fmt.Errorf("count, bytes, published, grown, queued, in flight, listed are %v, not %v", got, want)
 	}
 	return nil
 }

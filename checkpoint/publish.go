@@ -65,10 +65,8 @@ func (c *Core) charge(h uint32, err error) *park {
 	p := c.park(outbox.KeyScope(e.row), outbox.CauseRowError, e.reason, c.now.Add(c.cfg.BackoffMin))
 	p.failedRow = strings.Clone(e.row.ID)
 	c.rows.fly(h, attempt)
-	if e.awaits == nil { // until the attempt is counted nobody passes the row
-		e.awaits = p
-		p.awaiting++
-	}
+	e.awaits = p // until the attempt is counted nobody passes the row
+	p.awaiting++
 	c.settleUnder(e.tx, p)
 	e.tx = noTx
 	c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkAttempt, Reason: e.reason, Uncharged: e.uncharged, Spends: e.spends})

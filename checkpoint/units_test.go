@@ -142,12 +142,7 @@ func TestSightings(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1000, 0)
 	at := func(n int) time.Time { return start.Add(time.Duration(n) * sightingEvery) }
-	if s := newHeadStart(nil); true {
-		if s.inserted(10, start); len(s.seen) != 0 {
-			t.Error("remembered for no table")
-		}
-	}
-	s := newHeadStart([]*outbox.Table{{Mapping: outbox.Mapping{HeadStart: time.Minute}}})
+	var s headStart
 	s.inserted(10, at(0))
 	s.inserted(10, at(5))                  // as before
 	s.inserted(20, at(1).Add(-1))          // too soon
@@ -161,7 +156,7 @@ func TestSightings(t *testing.T) {
 	for _, c := range []struct {
 		commit outbox.LSN
 		want   time.Time
-	}{{5, at(0)}, {9, at(0)}, {10, at(1)}, {29, at(1)}, {30, at(2)}, {1 << 40, at(99)}} {
+	}{{5, at(0)}, {9, at(0)}, {10, at(1)}, {29, at(1)}, {30, at(2)}, {100*(maxSightings+9) - 1, at(maxSightings + 9)}, {1 << 40, at(99)}} {
 		if got := s.committedBy(c.commit, at(99)); !got.Equal(c.want) {
 			t.Errorf("%v was committed by %v, not %v", c.commit, got.Sub(start), c.want.Sub(start))
 		}
@@ -175,7 +170,7 @@ func TestHorizons(t *testing.T) {
 	minute := &outbox.Table{Mapping: outbox.Mapping{HeadStart: time.Minute}}
 	short := &outbox.Table{Mapping: outbox.Mapping{HeadStart: time.Second}}
 	none := &outbox.Table{Mapping: outbox.Mapping{Claim: outbox.ClaimRowLock}}
-	s := newHeadStart([]*outbox.Table{none, minute, short})
+	s := headStart{tables: []*outbox.Table{none, minute, short}}
 	if s.longest() != time.Minute {
 		t.Errorf("the longest is %v", s.longest())
 	}
@@ -195,12 +190,12 @@ func TestHorizons(t *testing.T) {
 	if x := s.horizonOf(none, now); x != 0 {
 		t.Errorf("without a head start: %d", x)
 	}
-	exact := newHeadStart([]*outbox.Table{minute})
+	exact := headStart{tables: []*outbox.Table{minute}}
 	exact.sight(&outbox.Snapshot{Xmin: 7}, start)
 	if exact.horizonOf(minute, start.Add(time.Minute)) != 7 || exact.horizonOf(minute, start.Add(time.Minute-1)) != 0 {
 		t.Error("a head start ago, and no less")
 	}
-	none0 := newHeadStart([]*outbox.Table{none})
+	none0 := headStart{tables: []*outbox.Table{none}}
 	if none0.sight(&outbox.Snapshot{Xmin: 7}, start); len(none0.horizons) != 0 {
 		t.Error("remembered though there is no head start")
 	}

@@ -119,15 +119,18 @@ func TestWhatIsPassedOverIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A row that is discarded has its transaction waited for, but in shadow, where nobody hands back.
+// A row that is discarded, or leaves memory for the sweeper, has its transaction waited for, but in shadow, where nobody hands
+// back.
 func TestDiscardedTransactions(t *testing.T) {
 	t.Parallel()
 	for _, shadow := range []bool{false, true} {
 		c, table, _ := begun(t, outbox.PublishedStatus)
 		c.cfg.Shadow = shadow
-		r := rowOf(table, "1")
-		c.discardXID(r.XID)
-		if waits := len(c.txs.xids()) == 1; waits == shadow {
+		discarded, left := rowOf(table, "1"), rowOf(table, "2")
+		left.XID++
+		c.discardXID(discarded.XID)
+		c.leave(c.flying(left, queued), c.parkedTable(table, outbox.CauseKeys))
+		if waits := len(c.txs.xids()) == 2; waits == shadow {
 			t.Errorf("shadow %v: waited for %v", shadow, waits)
 		}
 	}
