@@ -22,6 +22,7 @@ func (m *machine) produced(b *batch, r reply) {
 	if r.leader != "" {
 		q.leader = r.leader
 	}
+	m.noteDisk(q, r)
 	if !b.maybe && b.retime(r) {
 		m.launch(q)
 		m.touch(q)
@@ -84,6 +85,14 @@ func (m *machine) split(b *batch, r reply) {
 		q.reject(b.rows[0], r.cause(q))
 	default:
 		q.limit = max(1, len(b.rows)/2)
+	}
+}
+
+// noteDisk logs that a broker's disk takes nothing. It is said in this one answer: afterwards the broker has ended, or
+// its partitions have no leader.
+func (m *machine) noteDisk(q *partitionQueue, r reply) {
+	if r.err == nil && r.code == sarama.ErrKafkaStorageError {
+		m.note("a broker cannot write to its disk, which is full or broken: the partition's rows wait", q.topic.name, r.cause(q))
 	}
 }
 

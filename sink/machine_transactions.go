@@ -308,6 +308,7 @@ func (m *machine) producedOnce(b *batch, r reply) {
 	if r.leader != "" {
 		q.leader = r.leader
 	}
+	m.noteDisk(q, r)
 	class := b.class(r)
 	if b.retime(r) {
 		class = exactlyonce.Again

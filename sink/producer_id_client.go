@@ -490,7 +490,7 @@ func (pc *producerIDClient) coordinator() (*sarama.Broker, error) {
 	case res.Err == sarama.ErrTransactionalIDAuthorizationFailed:
 		return nil, fmt.Errorf("finding the transaction coordinator: %w (%w)", errNoACL, res.Err)
 	case res.Err == sarama.ErrConsumerCoordinatorNotAvailable:
-		return nil, fmt.Errorf("finding the transaction coordinator: %w (if it lasts: transaction.state.log.replication.factor may be larger than the number of brokers)", res.Err)
+		return nil, fmt.Errorf("finding the transaction coordinator: %w (if it lasts: a partition of __transaction_state may have no leader, or transaction.state.log.replication.factor may be larger than the number of brokers)", res.Err)
 	case res.Err == sarama.ErrOffsetsLoadInProgress, res.Err == sarama.ErrRequestTimedOut, res.Err == sarama.ErrNotCoordinatorForConsumer:
 		return nil, refusal(res)
 	case res.Err != sarama.ErrNoError:

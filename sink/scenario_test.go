@@ -689,6 +689,33 @@ func TestPartitionsAreAddedBesides(t *testing.T) {
 	}
 }
 
+// A broker whose disk is full says so once. Then it has ended, or the partition has no leader.
+func TestTheDiskOfABroker(t *testing.T) {
+	s := newStage(t, false)
+	s.publish(-1)
+	b := s.sent(s.hear(0, 1, 1))
+	full := reply{code: sarama.ErrKafkaStorageError, offset: -1}
+	w := s.answer(b, full)
+	if len(w.notes) != 1 || w.notes[0].topic != "t" || !strings.Contains(w.notes[0].text, "disk") || !errors.Is(w.notes[0].err, sarama.ErrKafkaStorageError) {
+		t.Errorf("%+v", w.notes)
+	}
+	if len(w.outcomes) > 0 || b.maybe {
+		t.Errorf("%+v, in doubt: %v", w.outcomes, b.maybe)
+	}
+	s.m.metadata([]string{"t"}, map[string]topicInfo{"t": {uuid: sarama.Uuid{1}, leaders: []string{""}}}, nil)
+	if w = s.later(2 * time.Second); len(w.states) != 1 || w.states[0].Usable || !strings.Contains(w.states[0].Err.Error(), "their disks") {
+		t.Errorf("%+v", w.states)
+	}
+	if again := s.sent(s.hear(0, 1, 1)); again != b {
+		t.Errorf("%+v is sent, and not the same batch", again)
+	}
+	once := newOnceStage(t, 1)
+	b, _ = once.begun(newRow("t", "k", "v"))
+	if again := once.answer(b, full); !slices.ContainsFunc(again.notes, func(n note) bool { return strings.Contains(n.text, "disk") }) {
+		t.Errorf("in a transaction: %+v", again.notes)
+	}
+}
+
 // Rows that are not sent because the time is over are no failure, and no batch is made of them before.
 func TestNothingMayBeSent(t *testing.T) {
 	s := newStage(t, false)

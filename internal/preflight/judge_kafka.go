@@ -203,7 +203,7 @@ func judgeTopic(j *judgment, subject string, c *ClusterFacts, t *TopicFacts) {
 	case t.Err != sink.NoError && t.Err != sink.LeaderNotAvailable:
 		j.fail(subject, t.Err.Error(), describe).Unseen = true
 	case t.Leaderless > 0 || t.Partitions == 0:
-		j.fail(subject, fmt.Sprintf("%d of %d partitions have no leader", t.Leaderless, t.Partitions), "start the brokers that have them: "+describe)
+		j.fail(subject, fmt.Sprintf("%d of %d partitions have no leader", t.Leaderless, t.Partitions), "start the brokers that have them, or free their disks and restart them: "+describe)
 	default:
 		j.ok(subject, "%s, each with a leader; keys go to partitions as the Java client sends them", count(t.Partitions, "partition", "partitions"))
 	}
