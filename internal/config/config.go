@@ -98,7 +98,8 @@ type TLS struct {
 	// CAFile has the certificates (PEM) that sign the brokers'. Left out: the system's. A
 	// relative path starts at the configuration file's folder.
 	CAFile Path `yaml:"ca_file"`
-	// CertFile has this client's certificate (PEM), for mutual TLS.
+	// CertFile has this client's certificate (PEM), for mutual TLS. The files of tls are read for each
+	// connection: after a change new connections have the new certificate, open ones keep the old one.
 	CertFile Path `yaml:"cert_file"`
 	// KeyFile has the private key (PEM) of cert_file.
 	KeyFile Path `yaml:"key_file"`
