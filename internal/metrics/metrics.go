@@ -113,7 +113,7 @@ func (m maker) row() rowMetrics {
 		left:          m.counters("rows_left_total", "Rows read from the write-ahead log that the mapping leaves to others (rows, otherwise: leave). A publication's row filter holds them back.", "table"),
 		rowsInMemory:  m.gauge("memory_rows", "Rows in memory: queued, sent, waiting to be marked, or kept."),
 		inflightRows:  m.gauge("inflight_rows", "Rows between publishing and the end of their marking."),
-		inflightBytes: m.gauge("inflight_bytes", "Bytes of the rows in memory, as counted against memory.bytes."),
+		inflightBytes: m.gauge("inflight_bytes", "Bytes of all rows in memory (memory_rows), in flight or not, and 512 for each row. memory.bytes bounds them."),
 		maxRows:       m.gauge("memory_limit_rows", "The bound of memory_rows from the configuration (memory.rows)."),
 		maxBytes:      m.gauge("memory_limit_bytes", "The bound of inflight_bytes from the configuration (memory.bytes)."),
 	}
