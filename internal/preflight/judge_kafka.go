@@ -13,8 +13,8 @@ import (
 var kafkaChecks = []check{
 	{
 		name: "brokers", judge: judgeBrokers,
-		looks:  "every broker, those of the configuration and those that the cluster tells of: it can be reached at the address that it advertises, TLS and login included",
-		levels: "FAIL: one cannot be used. WARN: a bootstrap address cannot, while others can",
+		looks:  "every broker, of the configuration and of the cluster's own list, can be reached at the address that it advertises, TLS and login included",
+		levels: "FAIL: a broker cannot be used. WARN: a bootstrap address cannot be used, while others can",
 		why:    "a partition's records go to its leader only: while one broker cannot be reached, the rows of its partitions wait",
 	},
 	{
@@ -25,14 +25,14 @@ var kafkaChecks = []check{
 	},
 	{
 		name: "topics", judge: judgeTopics,
-		looks:  "each topic that rows go to (constants of the mappings, and what a sample of rows names) is there, and every partition has a leader",
-		levels: "FAIL: it is missing or may not be seen, or a partition has no leader",
+		looks:  "each topic that rows go to (topics that mappings name as constants, and those of a sample of rows) exists, and every partition has a leader",
+		levels: "FAIL: a topic is missing or DESCRIBE is refused, or a partition has no leader",
 		why:    "rows of a topic that is not there wait, all others go on",
 	},
 	{
 		name: "topic-replication", judge: eachTopic(judgeReplication),
 		looks:  "replication factor, `min.insync.replicas` and replicas in sync",
-		levels: "FAIL: fewer in sync than required. WARN: one replica, or one that suffices, or all of them required",
+		levels: "FAIL: fewer in sync than `min.insync.replicas`. WARN: there is one replica, one is out of sync, or `min.insync.replicas` is 1 or demands all of them",
 		why:    "SENT means acknowledged by all replicas in sync, but at least by min.insync.replicas: with one, an acknowledged record is lost with one disk",
 	},
 	{
@@ -44,13 +44,13 @@ var kafkaChecks = []check{
 	{
 		name: "record-times", judge: eachTopic(judgeRecordTimes),
 		looks:  "`message.timestamp.type`, `.before.max.ms`, `.after.max.ms` and `retention.ms` of topics of tables with `timestamp`, against their rows",
-		levels: "FAIL: the oldest row that waits is older than the topic takes, or the newest further ahead. WARN: it is older than the topic keeps, a row that an outage keeps for a week will not be taken, or the topic sets its own times",
+		levels: "FAIL: the oldest row that waits is older, or the newest further ahead, than the topic accepts. WARN: the oldest row is older than the topic's retention; the topic would refuse a row after an outage of a week; or the topic sets its own times",
 		why:    "the broker refuses a record whose time is out of bounds each time, so its row waits (`timestamp_refused`); one that is older than `retention.ms` it takes, and deletes within minutes",
 	},
 	{
 		name: "compaction", judge: eachTopic(judgeCompaction),
 		looks:  "topics with `cleanup.policy=compact` against keys that may be NULL",
-		levels: "WARN: records without a key can go there. FAIL: they have none at all",
+		levels: "WARN: records without a key can go there. FAIL: no record has a key",
 		why:    "such a topic refuses records without a key; their rows fail",
 	},
 	{
@@ -61,14 +61,14 @@ var kafkaChecks = []check{
 	},
 	{
 		name: "idempotent-write", judge: eachCluster(judgeIdempotent),
-		looks:  "whether we get a producer id (asked for without a name, which disturbs nobody)",
-		levels: "FAIL: no",
+		looks:  "whether the brokers give us a producer id (the request has no transactional id, so it disturbs nobody)",
+		levels: "FAIL: they do not",
 		why:    "records are numbered by it, so that a repeated request adds none twice",
 	},
 	{
 		name: "transactional-id", judge: eachCluster(judgeTransactional),
-		looks:  "the ACL for the transactional id PREFIX-STREAM-CLUSTER. It only asks who coordinates it (DESCRIBE, which WRITE includes): to use it would fence a running leader",
-		levels: "WARN: refused, or the brokers have no transactions. FAIL: that with `fencing: required`",
+		looks:  "the ACL for the transactional id PREFIX-STREAM-CLUSTER. The check only asks for the id's coordinator (DESCRIBE, which WRITE includes): use of the id would fence a running leader",
+		levels: "WARN: the id is refused, or the brokers have no transactions. FAIL: the same with `fencing: required`",
 		why:    "a new leader fences its predecessor by it; without it a leader that was cut off and comes back may add duplicates",
 	},
 }

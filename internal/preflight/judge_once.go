@@ -23,7 +23,7 @@ var onceChecks = []check{
 	},
 	{
 		name: "open-tally", judge: judgeOpenTally,
-		looks: "tallies that say that rows may be published and not marked: the stream's own, and those of streams that had its tables before",
+		looks: "open tallies, under which rows may be published and not marked: the stream's own, and those of streams that had its tables before",
 		levels: "FAIL: a stream that does not recover it, or that delivered at least once or with another transactional id, was not stopped cleanly, so this one is refused. WARN: the same while it runs; or nobody leads, and the stream's own is open: " +
 			"it was killed. OK: a leader has it open, as always",
 		why: "only a start with `delivery: exactly_once` finds out what was published; any other would publish such rows again",
@@ -32,13 +32,13 @@ var onceChecks = []check{
 		name: "journal", once: true, judge: eachCluster(judgeJournal),
 		looks: "with `delivery: exactly_once`: the topic that names what was published. One partition, `cleanup.policy=delete`, `retention.ms=-1`, enough `retention.bytes`, no compression, " +
 			"no unclean leader election, replicas as for other topics; WRITE and READ on it",
-		levels: "FAIL: it is missing, is another topic than the one that the tally knows, is not as it has to be, or may not be used. WARN: one replica, or one that suffices, or its settings may not be read",
+		levels: "FAIL: it is missing, is another topic than the tally's, has other settings, or may not be used. WARN: it has one replica, `min.insync.replicas` is 1, or its settings may not be read",
 		why:    "after a crash the journal tells which rows were published. A record that it has lost is a row that nobody can tell from one that was not, so the stream refuses to start",
 	},
 	{
 		name: "transactions", once: true, judge: eachCluster(judgeTransactions),
 		looks:  "with `delivery: exactly_once`: `fencing: required`, brokers of Kafka 3.6 or later, `transaction.max.timeout.ms`, and the replication of Kafka's own transaction log as far as it may be read",
-		levels: "FAIL: older brokers, a shorter limit than `transaction.timeout`, or fencing that is not required. WARN: a limit below eleven minutes; one replica of the transaction log, or one that suffices",
+		levels: "FAIL: older brokers, a shorter limit than `transaction.timeout`, or fencing that is not required. WARN: a limit below eleven minutes; a transaction log with one replica, or with `min.insync.replicas` 1",
 		why:    "brokers of Kafka 4.3 and 4.4 can lose the end of a transaction, which is brought about in one with a timeout of up to eleven minutes; older brokers can be left with a transaction that nobody ends, behind which consumers see nothing; with a short limit they refuse to begin one",
 	},
 }

@@ -19,7 +19,7 @@ var roleChecks = []check{
 	{
 		name: "streaming-role", judge: judgeStreamingRole,
 		looks:  "the role that streams: REPLICATION, and no more than that",
-		levels: "FAIL: no REPLICATION. WARN: it is a superuser, the same role as the other one, or has privileges on the tables",
+		levels: "FAIL: no REPLICATION. WARN: it is a superuser, also reads and marks, or has privileges on the tables",
 		why:    "anybody who has this role's password can read every published row and drop any idle slot of the server",
 	},
 	{
@@ -30,7 +30,7 @@ var roleChecks = []check{
 	},
 	{
 		name: "least-privilege", judge: judgeExcess,
-		looks:  "whether that role may do more than it needs",
+		looks:  "whether the role that reads and marks may do more than it needs",
 		levels: "WARN: superuser, owner, REPLICATION, BYPASSRLS, every table's reader or writer, INSERT, DELETE, TRUNCATE or UPDATE of other columns",
 		why:    "this password is in a configuration file of a program that talks to the network",
 	},

@@ -22,18 +22,18 @@ var serverChecks = []check{
 	{
 		name: "server-version", needs: []string{"release"}, judge: judgeVersion,
 		looks:  "the server's version",
-		levels: "FAIL: before 14. WARN: newer than 19, which has not been tried, with what its catalogue does not tell",
+		levels: "FAIL: older than 14. WARN: newer than 19, which was not tried; the finding names what its catalogue does not tell",
 		why:    "older servers lack what streaming needs; newer ones may differ in what was tested",
 	},
 	{
 		name: "platform", needs: []string{"server"}, judge: judgePlatform,
 		looks:  "who runs the server (RDS, Aurora, Cloud SQL, AlloyDB, Azure, Supabase, Neon, Crunchy Bridge, CloudNativePG, Patroni), by roles and settings",
-		levels: "always OK: it says what a failover does to the slot there, and all hints change settings in its way ([platforms](platforms.md))",
+		levels: "always OK: the finding says what a failover there does to the slot; hints change settings in the platform's own way ([platforms](platforms.md))",
 	},
 	{
 		name: "encoding", needs: []string{"server"}, judge: judgeEncoding,
 		looks:  "the database's encoding",
-		levels: "FAIL: one whose text cannot be turned into UTF-8. WARN: SQL_ASCII, which says nothing about its text",
+		levels: "FAIL: its text cannot be converted to UTF-8. WARN: SQL_ASCII, which does not say how text is encoded",
 		why:    "text is published as UTF-8; a row with bytes that cannot be fails by itself",
 	},
 	{
@@ -44,20 +44,20 @@ var serverChecks = []check{
 	},
 	{
 		name: "wal-level", needs: []string{"release"}, judge: judgeWALLevel,
-		looks:  "`wal_level` and, from 19 on, `effective_wal_level`; `output_plugin_libraries`, as far as a role with `pg_read_all_settings` asks",
-		levels: "FAIL: the level is not `logical` (from 19 on `replica` will do, since the first slot raises it), pgoutput is not among the libraries, or a server newer than 19 has not all that is asked of its catalogue",
+		looks:  "`wal_level` and, from 19 on, `effective_wal_level`; `output_plugin_libraries`, if the role has `pg_read_all_settings`",
+		levels: "FAIL: the level is not `logical` (from 19 on `replica` will do, since the first slot raises it), pgoutput is not among the libraries, or the catalogue of a server newer than 19 lacks something that a stream reads",
 		why:    "only then does the WAL hold what is needed to read rows from it; until then everything is swept",
 	},
 	{
 		name: "replication-slots", needs: []string{"server", "state"}, judge: judgeSlots,
 		looks:  "free slots under `max_replication_slots`",
-		levels: "FAIL: none for the stream's own. WARN: it has its own, and none is left for re-creating it",
+		levels: "FAIL: the stream has no slot, and none is free. WARN: the stream has its slot, and none is free to re-create it",
 		why:    "the stream has a slot of its own; a slot that nobody reads holds back WAL as well",
 	},
 	{
 		name: "wal-senders", needs: []string{"server"}, judge: judgeSenders,
 		looks:  "free WAL senders under `max_wal_senders`",
-		levels: "FAIL: none for the leader. WARN: one, so that there is none for a standby",
+		levels: "FAIL: none for the leader. WARN: only one, so none for a standby",
 		why:    "the leader holds one, and every standby holds one too",
 	},
 	{
@@ -93,7 +93,7 @@ var serverChecks = []check{
 	{
 		name: "failover-slot", needs: []string{"server", "state"}, judge: judgeFailover,
 		looks:  "whether standbys keep the slot (17 and later): `failover_slot`, `synchronized_standby_slots`, the slot's flag",
-		levels: "FAIL: `synchronized_standby_slots` names a slot that is not there, or that no standby uses now. WARN: there are standbys and the slot is not kept, or events can be published before a standby has them",
+		levels: "FAIL: `synchronized_standby_slots` names a slot that does not exist, or that no standby uses now. WARN: there are standbys and they do not keep the slot, or events can be published before a standby has their rows",
 		why:    "without it a failover ends the slot: nothing that the new primary has is lost, but the table is swept and the slot re-created",
 	},
 	{
@@ -109,7 +109,7 @@ var serverChecks = []check{
 	},
 	{
 		name: "pooler", judge: judgePooler,
-		looks:  "whether sessions are one with a server process: a session lock that lasts on the streaming connection, prepared statements on the other",
+		looks:  "whether each session keeps its server process: a session lock must last on the streaming connection, and prepared statements on the other",
 		levels: "FAIL: leadership cannot be held, or prepared statements would fail",
 		why:    "leadership is a session lock: behind a pooler that passes transactions two processes could lead at once",
 	},

@@ -25,7 +25,7 @@ var slotChecks = []check{
 	},
 	{
 		name: "slot-creation", needs: []string{"state"}, judge: judgeBlockers,
-		looks:  "where there is no slot yet: open and prepared transactions of the whole cluster that its making waits for",
+		looks:  "where there is no slot yet: the open and prepared transactions, of all databases of the server, that slot creation waits for",
 		levels: "WARN: one older than a minute, or a prepared one",
 		why:    "a new slot waits until all of them have ended",
 	},
@@ -38,7 +38,7 @@ var slotChecks = []check{
 	{
 		name: "paused", needs: []string{"server"}, judge: judgePaused,
 		looks:  "what operators have paused: the stream, or tables of it",
-		levels: "WARN: something is",
+		levels: "WARN: the stream or a table is paused",
 		why:    "its rows stay pending until somebody resumes it",
 	},
 	{
@@ -50,13 +50,13 @@ var slotChecks = []check{
 	{
 		name: "publication-tables", needs: []string{"state"}, judge: judgeCovered,
 		looks:  "each table is in the publication, under its own name (partitions through their root), with all mapped columns, and no table inherits from it",
-		levels: "FAIL: it is not, or one does",
+		levels: "FAIL: a table or column is missing there, or a table inherits",
 		why:    "rows that do not come through the publication are left to the sweeper, or, where the table keeps no state, lost",
 	},
 	{
 		name: "row-filter", needs: []string{"state"}, judge: judgeRowFilter,
 		looks:  "row filters of the publication (15 and later)",
-		levels: "WARN: there is one that is not of the configuration's `rows` and `share`. FAIL: there is such a one on a table without state",
+		levels: "WARN: a filter is not made from the configuration's `rows` and `share`. FAIL: the table of such a filter keeps no state",
 		why:    "rows that it hides are found late, by the sweeper, or, where the table keeps no state, never",
 	},
 	{

@@ -23,20 +23,20 @@ var tableChecks = []check{
 	},
 	{
 		name: "columns", judge: eachInspected(judgeColumns),
-		looks:  "each mapped column is there, of a type that can be used so, and in the WAL (a generated one is from PostgreSQL 18 on, where it is STORED)",
-		levels: "FAIL: one is not",
+		looks:  "each mapped column exists, has a type that fits its use, and is in the WAL (a generated column from PostgreSQL 18 on, if it is STORED)",
+		levels: "FAIL: a column does not",
 		why:    "rows of a table that does not fit its mapping are neither streamed nor swept",
 	},
 	{
 		name: "writes", judge: eachInspected(judgeWrites),
-		looks:  "whether the table takes what each statement writes (a mark, an attempt, the last one, a move to the archive, a recovered row; `failed requeue`, `failed discard`, `replay`): each is planned, and CHECK, NOT NULL, domains and foreign keys are evaluated by a query, over some rows of the table; nothing is written",
-		levels: "FAIL: a statement of the program would be refused. WARN: perhaps, for some rows, or one that operators ask for",
+		looks:  "whether the table accepts the writes of the program (a mark, an attempt, the last attempt, a move to the archive, a recovered row) and of operators (`failed requeue`, `failed discard`, `replay`): each statement is planned, and a query evaluates CHECK, NOT NULL, domains and foreign keys over some rows of the table; nothing is written",
+		levels: "FAIL: the table would refuse a write of the program. WARN: it may refuse one for some rows, or would refuse one of operators",
 		why:    "a row whose mark is refused stays PENDING",
 	},
 	{
 		name: "topic-allow", judge: eachTable(judgeTopicAllow),
 		looks:  "which topics rows may name (`topic.allow`)",
-		levels: "WARN: all, where the topic comes from a column",
+		levels: "WARN: the topic comes from a column, and rows may name every topic",
 		why:    "a row is published with our rights, not with those of who wrote it",
 	},
 	{
@@ -47,20 +47,20 @@ var tableChecks = []check{
 	},
 	{
 		name: "order", judge: eachInspected(judgeOrder),
-		looks:  "the columns that rows are swept in the order of",
-		levels: "WARN: none, one that may be NULL, or rows of one key tie there (a sample) and the id does not count up",
+		looks:  "the `order` columns, which give the order of swept rows",
+		levels: "WARN: there are none; one may be NULL; or sampled rows of one key have equal order columns and their id does not count up",
 		why:    "what the sweeper publishes is in this order, per key",
 	},
 	{
 		name: "sweep-index", judge: eachInspected(judgeSweepIndex),
-		looks:  "an index that serves the sweep: partial on pending rows, or with the status; where rows wait for a time (`available_after`), one that begins with it; one by which a `headers_table` is read",
-		levels: "WARN: none; none with the time, and 10,000 rows or more wait",
+		looks:  "the indexes that reads use: for the sweep one that is partial on pending rows or has the status; for scheduled rows one that begins with `available_after`; for a `headers_table` one on its reference",
+		levels: "WARN: one is missing (the one for scheduled rows only if 10,000 rows or more wait)",
 		why:    "without one each look for missed rows reads the whole table, every `watch_interval`; and for the headers of each row the whole `headers_table`",
 	},
 	{
 		name: "status-index", judge: eachDetailed(judgeStatusIndex),
 		looks:  "what indexes with the status cost each mark, and the room that pages leave for it (fillfactor)",
-		levels: "WARN: a whole index has the status, or none has and pages are filled to the brim",
+		levels: "WARN: an index that is not partial has the status; or no index has it and pages are filled to the brim",
 		why:    "every mark changes the status. A column in an index, its predicate included, keeps that UPDATE from being HOT, so that it writes to every index of the table: measured, 48,000 rows/s and 1,020 bytes of WAL a row with (status, created_at), 81,000 and 930 with a partial index, 85,000 and 880 with none",
 	},
 	{
@@ -84,7 +84,7 @@ var tableChecks = []check{
 	{
 		name: "changes", judge: eachDetailed(judgeChanges),
 		looks:  "triggers that fire after an INSERT and seem to update the table, by their code",
-		levels: "WARN: there is one, and rows are not looked at before they are published (`look_first`)",
+		levels: "WARN: there is one, and `look_first` is off",
 		why:    "the WAL brings a row as its INSERT wrote it: what such a trigger changes afterwards is not published, though the row is marked",
 	},
 	{
@@ -96,30 +96,30 @@ var tableChecks = []check{
 	{
 		name: "replica-identity", judge: eachDetailed(judgeReplicaIdentity),
 		looks:  "whether some publication publishes updates of the table, and by which identity",
-		levels: "FAIL: there is one, and the table has no identity. WARN: its identity is the whole row",
+		levels: "FAIL: a publication does, and the table has no identity. WARN: the identity is the whole row",
 		why:    "the server refuses every UPDATE of such a table, the application's and our marks alike; a whole row doubles what a mark writes to the WAL",
 	},
 	{
 		name: "status-values", judge: eachInspected(judgeStates),
-		looks:  "the words of the status: what its type, its CHECK constraints and those of the archive allow, and what rows have (a sample)",
-		levels: "FAIL: a word that we would write is refused. WARN: no row has any word of the mapping",
+		looks:  "the values of the status: which ones its type, its CHECK constraints and those of the archive allow, and which ones sampled rows have",
+		levels: "FAIL: a value that the program writes is refused. WARN: no row has any value of the mapping",
 		why:    "rows in states that the mapping does not name are left alone, and a mark that the table refuses leaves its row to be published again",
 	},
 	{
 		name: "times", judge: eachInspected(judgeTimes),
 		looks:  "columns of type `timestamp` without time zone, and of numbers (`epoch`), that `created_at` or `timestamp` name: their newest values (a sample) against the database's clock",
-		levels: "WARN: one is off by what looks like a zone, or like another unit",
+		levels: "WARN: a column's times are off as if its time zone or unit were another",
 		why:    "such a time counts as `time_zone`, UTC by default: of another zone's, ages and due times are wrong by its offset, and Kafka refuses records whose time is far ahead",
 	},
 	{
 		name: "rows", judge: eachInspected(judgeRows),
 		looks:  "how many rows `rows`, or `topic.otherwise: leave`, leave to others (of up to 100,000)",
-		levels: "WARN: there are rows, and none is ours",
+		levels: "WARN: there are rows, and all are left to others",
 		why:    "rows that are left to others are neither published nor counted anywhere else",
 	},
 	{
 		name: "shedlock", judge: eachTable(judgeLocks),
-		looks:  "the application's ShedLock that is held in its relay's stead (`shedlock`, `retention_lock`): its table, our privileges, who has it",
+		looks:  "the application's ShedLock lock that outbox-cdc holds in place of the relay (`shedlock`, `retention_lock`): its table, our privileges, who holds it",
 		levels: "FAIL: it could not be taken, or its row is wrong. WARN: its times are with time zone",
 		why:    "the stream waits for this lock and publishes only while it has it, so that the application's own relay rests",
 	},

@@ -13,8 +13,8 @@ import (
 var transportChecks = []check{
 	{
 		name: "transport", judge: judgeTransport,
-		looks:  "how the connections to PostgreSQL and Kafka are encrypted, by the configuration and the brokers that brokers name",
-		levels: "WARN: one to another machine is not, or does not verify who answers",
+		looks:  "how the connections to PostgreSQL and Kafka are encrypted, also those to brokers that only other brokers name",
+		levels: "WARN: a connection to another machine is not encrypted, or does not verify the server",
 		why:    "who is between the two machines can read and change every row, and who can pretend to be the server gets the password",
 	},
 }
