@@ -15,17 +15,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// Bounds of what Failed returns for a table.
+// Bounds of the result of Failed for one table.
 const (
 	maxFailed      = 100_000
 	maxFailedBytes = 256 << 20
 )
 
-// Failed returns a FAILED row of every key that has one, of the tables where
-// such a row keeps its key waiting (on_failed: block). Rows without a key hold
-// nobody and are left out. The rows have id, scope and times only. Each table that
-// refuses, or has too many, adds a *TableError to the joined error; the rows of the
-// others are returned with it.
+// Failed returns one FAILED row of every key that has one, for tables where a FAILED row blocks its key
+// (on_failed: block). Rows without a key block nothing and are left out. The rows have only id, scope and
+// times. Each table that refuses the query, or has too many such rows, adds a *TableError to the joined
+// error. The rows of the other tables are returned with it.
 func (s *Sweeper) Failed(ctx context.Context) ([]*outbox.Row, error) {
 	var rows []*outbox.Row
 	var refused []error
@@ -68,19 +67,19 @@ func (s *Sweeper) failed(ctx context.Context, conn *pgx.Conn, t *outbox.Table, a
 			Hint: "requeue or discard them, or set on_failed: skip",
 		}}
 	}
-	// A row whose key cannot be read has none, and holds nobody.
+	// A row whose key cannot be read counts as one without a key, and blocks nothing.
 	return slices.DeleteFunc(r.rows, func(row *outbox.Row) bool { return row.Key == nil }), nil
 }
 
-// CountPending counts the pending rows of a table, due or not.
+// CountPending counts a table's pending rows, due or not.
 func (s *Sweeper) CountPending(ctx context.Context, t *outbox.Table) (tablesql.PendingCount, error) {
 	var p tablesql.PendingCount
 	err := s.count(ctx, t, s.cfg.StatementTimeout, "pending rows", func(r *tablesql.Relation, byTime bool) tablesql.Step { return r.CountPending(byTime, &p) })
 	return p, err
 }
 
-// CountFailed counts the FAILED rows of a table, if that takes no longer than
-// Config.FailedTimeout; otherwise the server's cancellation is the error.
+// CountFailed counts a table's FAILED rows. If that takes longer than Config.FailedTimeout, the server
+// cancels the query, and that is the error.
 func (s *Sweeper) CountFailed(ctx context.Context, t *outbox.Table) (tablesql.FailedCount, error) {
 	var f tablesql.FailedCount
 	err := s.count(ctx, t, min(s.cfg.StatementTimeout, s.cfg.FailedTimeout), "failed rows", func(r *tablesql.Relation, _ bool) tablesql.Step { return r.CountFailed(&f) })
@@ -104,8 +103,8 @@ func (s *Sweeper) count(ctx context.Context, t *outbox.Table, timeout time.Durat
 	})
 }
 
-// PendingIn counts the pending rows of the relation that a table was before it
-// was swapped out, and returns the relation's name now. Empty: it was dropped.
+// PendingIn counts the pending rows of the relation that was the table before the table was swapped out. It
+// returns the relation's present name; "" if it was dropped.
 func (s *Sweeper) PendingIn(ctx context.Context, t *outbox.Table, relation uint32) (name string, rows int64, err error) {
 	old := *t
 	const named = `SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1`

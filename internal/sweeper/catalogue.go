@@ -11,8 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// Partitions says which leaves, by schema.name, belong to which of the
-// configured tables.
+// Partitions returns, for each leaf partition ("schema.name"), the configured table that it belongs to.
 func (s *Sweeper) Partitions(ctx context.Context) (map[string]*outbox.Table, error) {
 	leaves := make(map[string]*outbox.Table)
 	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -34,7 +33,7 @@ func (s *Sweeper) Partitions(ctx context.Context) (map[string]*outbox.Table, err
 	return leaves, err
 }
 
-// Enums are the types that are enums, or domains over one, by their OIDs.
+// Enums returns the OIDs of the types that are enums, or domains over an enum.
 func (s *Sweeper) Enums(ctx context.Context) (map[uint32]bool, error) {
 	enums := make(map[uint32]bool)
 	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -58,8 +57,8 @@ WITH RECURSIVE enum AS (
 )
 SELECT oid FROM enum`
 
-// The partitions are read from the catalogue: pg_partition_tree would open them,
-// and so wait for locks on them.
+// The partitions are read from the catalogue. pg_partition_tree would open them, and so wait for locks on
+// them.
 const leavesByNameSQL = `
 WITH RECURSIVE tree AS (
     SELECT root.oid FROM pg_catalog.pg_class root JOIN pg_catalog.pg_namespace n ON n.oid = root.relnamespace

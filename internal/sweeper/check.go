@@ -11,9 +11,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// Check looks at rows, all in one snapshot, and answers for each, in their order. If one cannot be
-// printed, or they have more than PageBytes together, the rows behind are to be asked again. A
-// *TableError says which table refuses; other errors are passing.
+// Check looks up rows in one snapshot and returns an answer for each, in order. If the server cannot print a
+// row, or the rows have more than PageBytes in total, the later rows get CheckAgain. A *TableError names the
+// table that refuses the query. Any other error is temporary.
 func (s *Sweeper) Check(ctx context.Context, rows []*outbox.Row) ([]outbox.Checked, error) {
 	return tablesql.Around(rows, func(rows []*outbox.Row, bare bool) (answers []outbox.Checked, err error) {
 		err = s.fresh(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
@@ -24,7 +24,7 @@ func (s *Sweeper) Check(ctx context.Context, rows []*outbox.Row) ([]outbox.Check
 	})
 }
 
-// States is Check without what rows are now: however long they are, none is to be asked again.
+// States is Check without the rows' present values. So no row gets CheckAgain for its length.
 func (s *Sweeper) States(ctx context.Context, rows []*outbox.Row) (answers []outbox.Checked, err error) {
 	err = s.fresh(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
 		answers, err = s.check(ctx, conn, rows, false, false)
@@ -33,16 +33,16 @@ func (s *Sweeper) States(ctx context.Context, rows []*outbox.Row) (answers []out
 	return answers, err
 }
 
-// check reads what rows are now if that is wanted; bare: without long values.
+// check looks up rows. now: it also reads the rows' present values. bare: without long values.
 func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row, now, bare bool) ([]outbox.Checked, error) {
 	answers := make([]outbox.Checked, len(rows))
-	places := make(map[*outbox.Table][]int) // a table's rows among all
+	places := make(map[*outbox.Table][]int) // positions of a table's rows in the list
 	contents := make(map[*outbox.Table]*tablesql.Contents)
 	var looks []*tablesql.Look
 	for i, row := range rows {
 		answers[i] = outbox.Checked{Row: row, State: outbox.CheckPending}
 		if !row.Table.Stateful() {
-			continue // it keeps no state that could say otherwise
+			continue // the table keeps no state, so the row counts as pending
 		}
 		if places[row.Table] == nil {
 			p, err := s.plan(ctx, conn, row.Table)
@@ -76,7 +76,7 @@ func (s *Sweeper) check(ctx context.Context, conn *pgx.Conn, rows []*outbox.Row,
 	return answers, nil
 }
 
-// Now reads a row as it is while it is pending; nil: it is not.
+// Now returns a row with its present values while it is pending; otherwise nil.
 func (s *Sweeper) Now(ctx context.Context, row *outbox.Row) (*outbox.Row, error) {
 	var now *outbox.Row
 	err := s.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -92,7 +92,8 @@ func (s *Sweeper) Now(ctx context.Context, row *outbox.Row) (*outbox.Row, error)
 	return now, err
 }
 
-// look finds out which table refuses, by asking each alone.
+// look looks up rows of several tables. If that is refused, it asks each table alone, to find the one that
+// refuses.
 func (s *Sweeper) look(ctx context.Context, conn *pgx.Conn, looks []*tablesql.Look) (outbox.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
@@ -109,5 +110,5 @@ func (s *Sweeper) look(ctx context.Context, conn *pgx.Conn, looks []*tablesql.Lo
 			return snapshot, tablesql.Refusal(l.Relation.Table, fmt.Errorf("looking at rows of table %s: %w", l.Relation.Table, alone))
 		}
 	}
-	return snapshot, err // refused together, not alone: it passed
+	return snapshot, err // refused together but not one by one: the cause is over
 }

@@ -11,10 +11,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// This file is about rows that another relay, or their writer, has.
+// This file is about rows that another relay, or the rows' writer, is working on.
 
-// CountNeverReady counts the pending rows of a table that nobody will
-// send as they are.
+// CountNeverReady counts a table's pending rows that nobody will send as they are.
 func (s *Sweeper) CountNeverReady(ctx context.Context, t *outbox.Table) (tablesql.NeverReadyCount, error) {
 	var found tablesql.NeverReadyCount
 	if t.Mapping.Writer.Column == "" {
@@ -24,23 +23,22 @@ func (s *Sweeper) CountNeverReady(ctx context.Context, t *outbox.Table) (tablesq
 	return found, err
 }
 
-// maxTaken bounds the rows of a table that Recover remembers.
+// maxTaken is the largest number of rows per table that Recover remembers.
 const maxTaken = 10_000
 
-// taken are rows that another relay has, by id.
+// taken are the rows, by id, that another relay has taken.
 type taken map[string]takenRow
 
-// takenRow is the version that was seen of a row, and since when by our clock.
+// takenRow is the version of a row as last seen, and since when it has been seen, by our clock.
 type takenRow struct {
 	stamp string
 	since time.Time
 }
 
-// Recover makes rows of a table pending again that another relay took and left:
-// those that were seen unchanged, in its processing state, for as long as the
-// mapping's RecoverAfter. It is to be called now and then; what it saw is
-// remembered, and the time is measured by our clock. It returns how many rows it
-// wrote. One call at a time.
+// Recover makes rows PENDING again that another relay took and did not finish. These are the rows that stayed
+// unchanged in the relay's processing state for the mapping's RecoverAfter. Call it at intervals: it
+// remembers what it saw, and measures the time by our clock. It returns the number of rows that it changed.
+// Only one call may run at a time.
 func (s *Sweeper) Recover(ctx context.Context, t *outbox.Table) (int, error) {
 	if t.Mapping.Status.Processing == "" || t.Mapping.Status.RecoverAfter <= 0 {
 		return 0, nil
@@ -93,7 +91,7 @@ func (s *Sweeper) lookForTaken(ctx context.Context, conn *pgx.Conn, p *plan) (ta
 	now, seen, bytes := s.cfg.Now(), taken{}, 0
 	step, err := p.relation.Processing(maxTaken, func(id, stamp string) {
 		if bytes > maxIDOrderBytes {
-			return // it is seen when those before it are no longer taken
+			return // it is seen once there is room again
 		}
 		bytes += len(id)
 		since := now

@@ -10,38 +10,37 @@ import (
 )
 
 const (
-	// maxIDOrder bounds the ids of an ID order, and so its memory (some 10 MB), which
-	// the tables that have one share.
+	// maxIDOrder is the largest number of ids in all ID orders together. It bounds their memory to some 10
+	// MB.
 	maxIDOrder      = 100_000
 	maxIDOrderBytes = 16 << 20
-	// The first rows of a page are late after slowFetch: an index that serves the
-	// sweep gives them at once, whatever the table's size.
+	// slowFetch is how long the first rows of a page may take. An index that serves the sweep returns them at
+	// once, whatever the table's size.
 	slowFetch = 50 * time.Millisecond
-	// idOrderLasts is how long an order is used before it is read again.
+	// idOrderLasts is how long an ID order is used before it is read again.
 	idOrderLasts = time.Minute
 )
 
-// idOrder is the order of pending rows that are costly to find in order, page
-// after page. Rows that share one value of the order column, as those of one
-// transaction share its time, must all be sorted for each page; and if no index
-// serves the sweep, each page passes over every row that was sent. So the order is
-// read once and kept. The rows are not: each page reads them from its own snapshot.
+// idOrder is a stored order of pending rows, for tables where each page is costly to find in order. There are
+// two such cases. Many rows may share one value of the order column, as the rows of one transaction share its
+// time: then each page would sort all of them. Or no index serves the sweep: then each page would step over
+// every row that was sent. So the order is read once and kept. The rows themselves are not kept: each page
+// reads them in its own snapshot.
 //
-// With one value, pages keep the order that they would have without it. A row
-// that appears later with the same value was committed after those on the ID order, and
-// comes when that is through; rows with a greater value come after it; each page
-// looks for rows with a lesser one. If that is costly, the ID order has the next
-// pending rows whatever their value. Rows that are not in it come later. That keeps
-// a key's order as long as writers of one key wait for each other: then an earlier
-// commit was visible when the list was read.
+// In the first case, pages keep the order that they would have without the ID order. A row that appears later
+// with the same value was committed after those in the ID order, and is read when these are through. Rows
+// with a greater value are read after them. Each page looks for rows with a lesser value first. In the second
+// case, the ID order has the next pending rows, whatever their value, and other rows are read later. This
+// keeps the order of a key as long as writers of one key wait for each other: then an earlier commit was
+// visible when the ID order was read.
 type idOrder struct {
-	all   bool      // pending rows of any value
-	value string    // of the order column
-	ids   []string  // in order; pending when last looked at; empty: not read yet
-	read  time.Time // when they were
+	all   bool      // the second case: pending rows of any value
+	value string    // the first case: the value of the order column
+	ids   []string  // in order; each row was pending when last read; empty: not read yet
+	read  time.Time // when ids were read
 }
 
-// takeIDOrder gives the table's ID order to one caller, who may put it back.
+// takeIDOrder hands the table's ID order to one caller, who may put it back.
 func (s *Sweeper) takeIDOrder(t *outbox.Table) *idOrder {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,18 +55,18 @@ func (s *Sweeper) putIDOrder(t *outbox.Table, a *idOrder) {
 	s.idOrders[t] = a
 }
 
-// room is how many ids an ID order may have next to those of other tables.
+// room returns how many ids an ID order may have beside those of other tables.
 func (s *Sweeper) room() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.maxOrderIDs / (len(s.idOrders) + 1)
 }
 
-// byIDOrder fills the page with rows before and on the table's ID order, and says
-// whether it did. If not, the page is as it was and the ID order is closed.
+// byIDOrder fills the page with rows before and in the table's ID order. It returns false if there is none,
+// or if its end was reached; the page is then as before and the ID order is closed.
 func (s *pageReading) byIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart) (bool, error) {
 	a := s.takeIDOrder(part.Table)
-	if a == nil || !a.all && p.relation.TieColumn() == nil { // the order column is another now
+	if a == nil || !a.all && p.relation.TieColumn() == nil { // the mapping has another order column now
 		return false, nil
 	}
 	rows, bytes, more := len(s.page.Rows), s.bytes, s.page.More
@@ -84,8 +83,8 @@ func (s *pageReading) byIDOrder(ctx context.Context, p *plan, part *outbox.Sweep
 		}
 	}
 	if s.remaining() > 0 {
-		// Its end was reached. Only the plain selection tells what comes behind
-		// it, and what is new in between.
+		// The end of the ID order was reached. Only the plain selection shows what comes after it, and what
+		// is new within it.
 		s.page.Rows, s.bytes, s.page.More = s.page.Rows[:rows], bytes, more
 		return false, nil
 	}
@@ -97,7 +96,7 @@ func (s *pageReading) byIDOrder(ctx context.Context, p *plan, part *outbox.Sweep
 	return true, nil
 }
 
-// before reads the rows with a lesser value.
+// before reads the rows with a lesser value than that of the ID order.
 func (s *pageReading) before(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder) error {
 	r := s.reader(p, part)
 	q := p.relation.Page(r.selected(), s.remaining())
@@ -108,9 +107,8 @@ func (s *pageReading) before(ctx context.Context, p *plan, part *outbox.SweepPar
 	return err
 }
 
-// onIDOrder reads rows in the order of the ID order until the page is full or its
-// end is reached, and takes off what is no longer pending. Rows in flight stay
-// on it and are not looked at.
+// onIDOrder reads rows in the sequence of the ID order until the page is full or the end is reached. It
+// removes rows that are no longer pending. Rows in flight stay in the ID order and are not read.
 func (s *pageReading) onIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder) error {
 	if len(a.ids) == 0 || s.cfg.Now().Sub(a.read) > idOrderLasts {
 		if err := s.readIDOrder(ctx, p, part, a); err != nil {
@@ -140,8 +138,8 @@ func (s *pageReading) onIDOrder(ctx context.Context, p *plan, part *outbox.Sweep
 	return nil
 }
 
-// readIDOrder reads the ids of all pending rows of the wanted keys, due or not, in
-// flight or not, so that none can be overtaken.
+// readIDOrder reads the ids of all pending rows of the wanted keys: due or not, in flight or not. So no row
+// can overtake another.
 func (s *pageReading) readIDOrder(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder) error {
 	q := p.relation.PendingIDs(s.room())
 	q.Include(part.Include)
@@ -153,7 +151,7 @@ func (s *pageReading) readIDOrder(ctx context.Context, p *plan, part *outbox.Swe
 	var ids []string
 	bytes := 0
 	step, nothing := q.IDs(func(id string) {
-		if bytes += len(id); bytes <= maxIDOrderBytes { // what does not fit comes after the ID order
+		if bytes += len(id); bytes <= maxIDOrderBytes { // other rows are read after the ID order
 			ids = append(ids, id)
 		}
 	})
@@ -166,8 +164,8 @@ func (s *pageReading) readIDOrder(ctx context.Context, p *plan, part *outbox.Swe
 	return err
 }
 
-// window reads rows by their ids, takes those that are wanted, and returns the
-// ids that are no longer pending.
+// window reads rows by their ids, adds the wanted ones to the page, and returns the ids that are no longer
+// pending.
 func (s *pageReading) window(ctx context.Context, p *plan, part *outbox.SweepPart, a *idOrder, ids []string) (map[string]bool, error) {
 	if len(ids) == 0 {
 		return nil, nil

@@ -9,24 +9,24 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// reader turns the rows of a result into outbox rows.
+// reader turns the rows of a query's result into outbox rows.
 type reader struct {
 	plan   *plan
 	light  bool
-	bare   bool // long values are left out
+	bare   bool // without long values
 	arena  *mapping.Arena
 	values []mapping.Value
 	rows   []*outbox.Row
 	bytes  int
-	// most bytes of rows are read, and the rest passed over; 0: any number.
+	// most is how many bytes of rows are read. Later rows are skipped. 0: no limit.
 	most int
-	full bool // some were passed over
-	// Rows written by transactions before the horizon are aged; the snapshot widens
-	// their ids. 0: nobody asks, or the table does not show who wrote them.
+	full bool // rows were skipped
+	// horizon: rows written by transactions before it are Aged. snapshot widens the transaction ids. 0: ages
+	// are not asked for, or the table does not show them.
 	horizon  uint64
 	snapshot *outbox.Snapshot
-	// value is the last row's value of TieColumn, where that was selected behind the row's own columns. run is
-	// how many rows up to the last one tie in it. NULLs do not tie.
+	// value is the last row's value of TieColumn, if that was selected after the row's own columns. run is
+	// how many rows in a row, up to the last one, have this value. NULLs do not count as equal.
 	value []byte
 	run   int
 }
@@ -35,7 +35,7 @@ func newReader(p *plan, light bool, arena *mapping.Arena) *reader {
 	return &reader{plan: p, light: light, arena: arena, values: make([]mapping.Value, len(p.columns))}
 }
 
-// selected is the columns that the reader takes, in its order.
+// selected returns the columns that the reader needs, in its order.
 func (r *reader) selected() tablesql.Selected {
 	columns := make([]tablesql.RowColumn, 0, len(r.plan.columns))
 	for i, c := range r.plan.columns {
@@ -71,9 +71,9 @@ func (r *reader) each(row [][]byte) error {
 		if err != nil {
 			return fmt.Errorf("table %s has a row of transaction %q: %w", r.plan.relation.Table, row[at], err)
 		}
-		// A subtransaction's id is greater than its transaction's, so it is before
-		// the horizon only if that is. An id so old that it was used again is
-		// behind it: such a row waits, as new ones do.
+		// A subtransaction has a greater id than its transaction, so this id is before the horizon only if
+		// the transaction's is. An id so old that it was used again counts as after the horizon: such a row
+		// waits, as a new row does.
 		made.Aged = r.snapshot.Widen(uint32(xid)) < r.horizon
 		at++
 	}

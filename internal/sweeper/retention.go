@@ -12,18 +12,17 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// Retain deletes the rows of a table whose retention has run out, a page at a
-// time, except rows that somebody has locked: those that were sent and, if the
-// mapping has a period for them, those that were not. Unsent rows in flight stay:
-// inFlight are their ids, taken before the call. (A row that comes into flight during
-// the call may be deleted; it is delivered all the same, and its mark finds it gone.)
-// It returns how many it deleted, and how long it took to find them: if no index
-// helps, it reads the whole table each time.
+// Retain deletes a table's rows whose retention has expired, one page at a time: rows that were sent, and, if
+// the mapping has a period for them, rows that were not. It skips rows that other sessions have locked, and
+// unsent rows in flight, whose ids were taken before the call (inFlight). A row that comes into flight during
+// the call may be deleted: it is published all the same, and its mark finds it gone. Retain returns how many
+// rows it deleted, and how long it took to find them. Without a fitting index it reads the whole table each
+// time.
 func (s *Sweeper) Retain(ctx context.Context, t *outbox.Table, inFlight []string) (int, time.Duration, error) {
 	return s.retain(ctx, t, t.Mapping.RetentionUnsent, inFlight)
 }
 
-// RetainSent deletes only rows that were sent.
+// RetainSent is Retain for rows that were sent, and no others.
 func (s *Sweeper) RetainSent(ctx context.Context, t *outbox.Table) (int, time.Duration, error) {
 	return s.retain(ctx, t, 0, nil)
 }
@@ -39,7 +38,7 @@ func (s *Sweeper) retain(ctx context.Context, t *outbox.Table, unsent time.Durat
 	return r.deleted, r.finding, err
 }
 
-// retention is one table's.
+// retention is the removal of one table's rows.
 type retention struct {
 	*Sweeper
 	table   *outbox.Table
@@ -49,7 +48,7 @@ type retention struct {
 	began, told time.Time
 }
 
-// toldEvery is how often a round that takes long says how far it is.
+// toldEvery is how often a long round logs its progress.
 const toldEvery = 10 * time.Second
 
 func (r *retention) tell(now time.Time) {
@@ -89,11 +88,11 @@ func (r *retention) run(ctx context.Context, conn *pgx.Conn, unsent time.Duratio
 	return r.remove(ctx, conn, expired)
 }
 
-// foundPages is how many pages of ids, some megabytes, one search finds: it may have
-// to read the whole table.
+// foundPages is how many pages of ids one search finds, which take some megabytes. A search may read the
+// whole table.
 const foundPages = 100
 
-// remove finds and deletes until nothing is left that can be deleted now.
+// remove finds and deletes rows until none is left that can be deleted now.
 func (r *retention) remove(ctx context.Context, conn *pgx.Conn, removal *tablesql.Removal) error {
 	settings := tablesql.Settings{StatementTimeout: r.cfg.StatementTimeout, LockTimeout: time.Second}
 	byID := settings
@@ -103,7 +102,7 @@ func (r *retention) remove(ctx context.Context, conn *pgx.Conn, removal *tablesq
 		bytes := 0
 		began := time.Now()
 		find := removal.Find(foundPages*r.cfg.RetainRows, func(id string) {
-			if bytes <= maxIDOrderBytes { // the next round finds what does not fit
+			if bytes <= maxIDOrderBytes { // the next round finds the others
 				ids = append(ids, id)
 			}
 			bytes += len(id)
@@ -129,8 +128,8 @@ func (r *retention) remove(ctx context.Context, conn *pgx.Conn, removal *tablesq
 	}
 }
 
-// dropPartitions drops each partition once retention has run out for all its rows.
-// It does not wait long for the locks, since writers wait behind it.
+// dropPartitions drops each partition for whose rows retention has expired. It waits only briefly for locks,
+// because writers queue behind it.
 func (r *retention) dropPartitions(ctx context.Context, conn *pgx.Conn, p *plan) error {
 	var found []tablesql.Partition
 	age := r.table.Mapping.Retention
@@ -151,8 +150,8 @@ func (r *retention) dropPartitions(ctx context.Context, conn *pgx.Conn, p *plan)
 	return nil
 }
 
-// dropPartition looks before it locks, so that a partition that must stay is not
-// locked each time, and again when nobody can write to it any more.
+// dropPartition checks the partition's rows before it takes the lock, so that a partition that has to stay is
+// not locked each time. It checks again under the lock, when nobody can write to the partition any more.
 func (s *Sweeper) dropPartition(ctx context.Context, conn *pgx.Conn, leaf *tablesql.Partition, age time.Duration) (int, error) {
 	var rows, kept int64
 	count, err := leaf.Count(age, &rows, &kept)
@@ -184,6 +183,5 @@ func (s *Sweeper) dropPartition(ctx context.Context, conn *pgx.Conn, leaf *table
 	return 0, err
 }
 
-// dropLockTimeout is how long a drop waits for its locks while a table's writers wait
-// behind it.
+// dropLockTimeout is how long a drop waits for its locks. The table's writers queue behind it meanwhile.
 const dropLockTimeout = 200 * time.Millisecond

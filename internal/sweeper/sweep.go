@@ -15,15 +15,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Rows are fetched a few at first, to learn their size, then many at a time.
+// Rows are fetched a few at first, to learn their size, and then many at a time.
 const (
 	firstFetch = 32
 	mostFetch  = 2000
 )
 
-// Sweep reads one page: every part in table order, all parts from one snapshot,
-// which is taken after the request was made. A *TableError says which table
-// refuses; other errors are passing.
+// Sweep reads one page. The rows of each part come in table order. All parts are read in one snapshot, which
+// is taken after the request was made. A *TableError names the table that refuses the query. Any other error
+// is temporary.
 func (s *Sweeper) Sweep(ctx context.Context, req outbox.SweepRequest) (outbox.Page, error) {
 	var page outbox.Page
 	err := s.again(func() (err error) {
@@ -36,9 +36,8 @@ func (s *Sweeper) Sweep(ctx context.Context, req outbox.SweepRequest) (outbox.Pa
 	return page, nil
 }
 
-// sweepAround reads a page that ends before the first row that the server cannot
-// print (JSON of a few kilobytes can have numbers of a gigabyte), or has only that
-// row, without its long values.
+// sweepAround handles rows that the server cannot print: JSON of a few kilobytes can hold numbers that take a
+// gigabyte. The page ends before the first such row, or has only that row, without its long values.
 func (s *Sweeper) sweepAround(ctx context.Context, req outbox.SweepRequest) (outbox.Page, error) {
 	page, err := s.page(ctx, req, false)
 	for bare := false; tablesql.Unprintable(err) && !bare; {
@@ -59,7 +58,7 @@ func (s *Sweeper) page(ctx context.Context, req outbox.SweepRequest, bare bool) 
 	return reading.page, err
 }
 
-// pageReading is one page being read.
+// pageReading is a page while it is read.
 type pageReading struct {
 	*Sweeper
 	conn    *pgx.Conn
@@ -67,11 +66,11 @@ type pageReading struct {
 	arena   mapping.Arena
 	page    outbox.Page
 	bytes   int
-	cursors int                    // opened so far
-	trip    time.Duration          // to the server and back
-	timed   map[*outbox.Table]bool // those with indexes of due rows
-	slow    bool                   // the last cursor's first rows took long
-	bare    bool                   // long values are left out, whether they could be read or not
+	cursors int                    // number of cursors opened
+	trip    time.Duration          // a round trip to the server
+	timed   map[*outbox.Table]bool // tables with indexes for due rows
+	slow    bool                   // the last cursor took long to return its first rows
+	bare    bool                   // long values are left out of every row
 }
 
 func (s *pageReading) run(ctx context.Context) error {
@@ -105,7 +104,7 @@ func (s *pageReading) run(ctx context.Context) error {
 	return nil
 }
 
-// begin locks the tables, takes the snapshot, then reads the insert position.
+// begin locks the tables, takes the snapshot, and then reads the insert position.
 func (s *pageReading) begin(ctx context.Context, plans []*plan) error {
 	if err := s.send(ctx, s.conn, tablesql.Step{SQL: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}); err != nil {
 		return fmt.Errorf("taking the snapshot of a page: %w", err)
@@ -128,8 +127,8 @@ func (s *pageReading) begin(ctx context.Context, plans []*plan) error {
 		return err
 	}
 	err := s.send(ctx, s.conn,
-		// The statement's snapshot, which is the transaction's, exists before
-		// its expressions are evaluated.
+		// This statement's snapshot is that of the transaction. It exists before the expressions are
+		// evaluated, so the insert position is read after it.
 		s.settings().Step(read, "pg_catalog.pg_current_snapshot()::pg_catalog.text", "pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text"),
 	)
 	if err != nil {
@@ -139,7 +138,7 @@ func (s *pageReading) begin(ctx context.Context, plans []*plan) error {
 	return nil
 }
 
-// whole reads one table's rows, with their headers from a side table.
+// whole reads one table's rows with their headers from a side table.
 func (s *pageReading) whole(ctx context.Context, p *plan, part *outbox.SweepPart) error {
 	from := len(s.page.Rows)
 	if err := s.part(ctx, p, part); err != nil {
@@ -173,15 +172,15 @@ func (s *pageReading) whole(ctx context.Context, p *plan, part *outbox.SweepPart
 	return nil
 }
 
-// headStart leaves young rows to the application's own relay. A hand-back's page
-// must have every row, so there the caller waits.
+// headStart leaves young rows to the application's own relay. A page for a hand-back must have every row;
+// there the caller waits.
 func (s *pageReading) headStart(q *tablesql.PageQuery, t *outbox.Table) {
 	if !s.request.ForHandback {
 		q.Old(t.Mapping.HeadStart)
 	}
 }
 
-// wanted narrows a page of rows down to the part.
+// wanted restricts a query to the rows of the part.
 func (s *pageReading) wanted(q *tablesql.PageQuery, part *outbox.SweepPart) {
 	if s.timed[part.Table] {
 		q.ByTime()
@@ -192,14 +191,14 @@ func (s *pageReading) wanted(q *tablesql.PageQuery, part *outbox.SweepPart) {
 	s.headStart(q, part.Table)
 }
 
-// part reads one table's rows: by its ID order where it has one, and otherwise by
-// the plain selection, which may show that it needs one.
+// part reads one table's rows: by its ID order if it has one, otherwise by the plain selection. The latter
+// may find that the table needs an ID order.
 func (s *pageReading) part(ctx context.Context, p *plan, part *outbox.SweepPart) error {
 	if s.remaining() <= 0 {
 		s.page.More = true
 		return nil
 	}
-	// wide: the scopes are no list of keys and rows.
+	// wide: the scopes are not single keys and rows.
 	wide := !slices.ContainsFunc(part.Include, func(s outbox.Scope) bool { return s.Kind == outbox.ScopeKey || s.Kind == outbox.ScopeRow })
 	if wide {
 		done, err := s.byIDOrder(ctx, p, part)
@@ -234,7 +233,7 @@ func (s *pageReading) part(ctx context.Context, p *plan, part *outbox.SweepPart)
 	return nil
 }
 
-// reader reads rows of the page.
+// reader returns a reader for rows of the page.
 func (s *pageReading) reader(p *plan, part *outbox.SweepPart) *reader {
 	r := newReader(p, false, &s.arena)
 	r.bare = s.bare
@@ -244,11 +243,11 @@ func (s *pageReading) reader(p *plan, part *outbox.SweepPart) *reader {
 	return r
 }
 
-// idOrderPays: if a page ends with so many rows of one order value, an ID order is
-// cheaper than sorting them for each page.
+// idOrderPays is how many rows with one order value at a page's end make an ID order cheaper than sorting for
+// each page.
 const idOrderPays = 100
 
-// remaining is how many more rows the page has room for.
+// remaining returns how many more rows fit into the page.
 func (s *pageReading) remaining() int {
 	if s.bytes >= s.maxBytes() {
 		return 0
@@ -256,18 +255,18 @@ func (s *pageReading) remaining() int {
 	return s.request.Limit - len(s.page.Rows)
 }
 
-// fetch reads through a cursor, so that a page of large rows can end before the
-// selection does, and says whether it read all of it.
+// fetch reads through a cursor, so that a page of large rows can end before the query's result does.
+// complete: the result was read to its end.
 func (s *pageReading) fetch(ctx context.Context, query tablesql.Step) (complete bool, err error) {
 	s.cursors++
-	cursor := "page" + strconv.Itoa(s.cursors) // COMMIT closes it
+	cursor := "page" + strconv.Itoa(s.cursors) // closed by COMMIT
 	steps := []tablesql.Step{{SQL: "DECLARE " + cursor + " NO SCROLL CURSOR FOR " + query.SQL, Args: query.Args}}
 	for want, taken, bytes := firstFetch, 0, s.bytes; ; {
 		got := 0
 		steps = append(steps, tablesql.Step{SQL: "FETCH " + strconv.Itoa(want) + " FROM " + cursor, Each: func(row [][]byte) error {
 			got++
 			if s.remaining() <= 0 {
-				return nil // too many were fetched
+				return nil // more rows were fetched than fit
 			}
 			return query.Each(row)
 		}})
@@ -282,14 +281,14 @@ func (s *pageReading) fetch(ctx context.Context, query tablesql.Step) (complete 
 		if got < want || s.remaining() <= 0 {
 			return got < want && s.remaining() > 0, nil
 		}
-		// As many as will fit, by the size of those that came.
+		// Fetch as many rows as will fit, judged by the size of those that came.
 		average := max(1, (s.bytes-bytes)/taken)
 		want = max(1, min(s.remaining(), mostFetch, (s.maxBytes()-s.bytes)/average+1))
 		steps = nil
 	}
 }
 
-// taking takes rows for the page.
+// taking returns a function that adds rows to the page.
 func (s *pageReading) taking(r *reader) func(row [][]byte) error {
 	return func(row [][]byte) error {
 		if err := r.each(row); err != nil {
@@ -309,7 +308,7 @@ func (s *pageReading) maxBytes() int {
 	return s.cfg.PageBytes
 }
 
-// writeWAL writes WAL, so that the WAL goes beyond a position just read.
+// writeWAL writes to the WAL, so that the WAL extends beyond a position just read.
 func (s *Sweeper) writeWAL(ctx context.Context, conn *pgx.Conn) error {
 	if err := s.send(ctx, conn, tablesql.Step{SQL: sql.Heartbeat}); err != nil {
 		return fmt.Errorf("writing WAL behind what was read: %w", err)

@@ -1,13 +1,11 @@
-// Package sweeper reads the user's own tables: pages of pending rows in table
-// order, rows that the stream may have missed, the state of rows that may be
-// settled already; and it deletes rows whose retention has run out. Rows that it
-// returns to be published equal what the WAL would have given. All others have id,
-// scope and times only.
+// Package sweeper reads the user's own tables. It reads pages of pending rows in table order, looks for rows
+// that the stream may have missed, and looks up the state of rows that may be settled. It also deletes rows
+// whose retention has expired. Rows that it returns for publication are equal to what the WAL would have
+// given. All other rows have only id, scope and times.
 //
-// It publishes nothing, marks nothing, parks nothing and keeps no position: each
-// call reads from a fresh snapshot and selects by state. Between calls it keeps
-// only what would be costly to ask again, such as an order of ids, and since when
-// another relay has had rows.
+// The package does not publish, mark or park rows, and keeps no position: each call reads in a new snapshot
+// and selects by state. Between calls it remembers only what is costly to read again, such as an ID order,
+// and since when another relay has had a row.
 package sweeper
 
 import (
@@ -29,33 +27,32 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// Config of a Sweeper. Zero fields take their defaults.
+// Config configures a Sweeper. Zero fields take their defaults.
 type Config struct {
-	// Pool gives the connections. Its role needs SELECT on the mapped columns,
-	// or better on the table: then rows that tie in their order columns come in
-	// the order in which their transaction inserted them.
+	// Pool provides the connections. Its role needs SELECT on the mapped columns, or better on the whole
+	// table: then rows with equal order columns come in the order in which their transaction inserted them.
 	Pool *pgxpool.Pool
-	// Tables are the stream's.
+	// Tables are the stream's tables.
 	Tables []*outbox.Table
-	// PageBytes cuts a page, in bytes as outbox.Row.Size counts them, if the
-	// request has no MaxBytes. A page has at least one row. Default 16 MiB.
+	// PageBytes limits a page without a MaxBytes of its own, in bytes by outbox.Row.Size. A page has at least
+	// one row. Default 16 MiB.
 	PageBytes int
-	// StatementTimeout is how long one statement may take. Default 60 s.
+	// StatementTimeout bounds one statement. Default 60 s.
 	StatementTimeout time.Duration
-	// FailedTimeout bounds what counting FAILED rows costs: without an index that
-	// serves it, it reads the whole table. Default 2 s.
+	// FailedTimeout bounds a count of FAILED rows, which reads the whole table if no index serves it. Default
+	// 2 s.
 	FailedTimeout time.Duration
-	// RetainRows is how many rows one DELETE of Retain takes. Default 500.
+	// RetainRows is how many rows one DELETE of Retain removes. Default 500.
 	RetainRows int
-	// Now is the clock that Recover measures by, monotonic. Default time.Now.
+	// Now is the monotonic clock of Recover. Default time.Now.
 	Now func() time.Time
-	// Guard, of a stream that delivers exactly once, allows reads only where the leader's
-	// session is; see tablesql.Guard. nil: anywhere.
+	// Guard, with exactly-once delivery, lets reads succeed only on the server of the leader's session; see
+	// tablesql.Guard. nil: on any server.
 	Guard *tablesql.Guard
 	Log   zerolog.Logger
 }
 
-// Sweeper may be used by any number of goroutines.
+// Sweeper reads a stream's tables. Any number of goroutines may use it at a time.
 type Sweeper struct {
 	cfg         Config
 	maxOrderIDs int
@@ -64,16 +61,16 @@ type Sweeper struct {
 	plans       *tablesql.RelationCache[*plan]
 	apart       atomic.Bool
 
-	mu sync.Mutex // guards what follows
-	// idOrders of tables whose rows are costly to find in order.
+	mu sync.Mutex // guards the fields below
+	// idOrders are the ID orders of tables whose rows are costly to find in order.
 	idOrders map[*outbox.Table]*idOrder
-	// taken are rows that another relay had when they were last looked at.
+	// taken are the rows that another relay had at the last look.
 	taken map[*outbox.Table]taken
-	// dueIndexed are the tables that have an index to find due rows by; see byTime.
+	// dueIndexed says which tables have an index that finds due rows; see byTime.
 	dueIndexed map[*outbox.Table]dueIndexed
 }
 
-// New returns a Sweeper. It connects to nothing.
+// New returns a Sweeper. It makes no connection.
 func New(cfg Config) (*Sweeper, error) {
 	if cfg.Pool == nil {
 		return nil, errors.New("sweeper: Config.Pool is required")
@@ -97,7 +94,7 @@ func New(cfg Config) (*Sweeper, error) {
 	}, nil
 }
 
-// Apart has each row that is read from now on stand apart in memory: see mapping.Arena.
+// Apart sets whether each row read from now on gets memory of its own; see mapping.Arena.
 func (s *Sweeper) Apart(apart bool) { s.apart.Store(apart) }
 
 func setDefault[T int | time.Duration](field *T, value T) {
@@ -106,8 +103,8 @@ func setDefault[T int | time.Duration](field *T, value T) {
 	}
 }
 
-// TableError says that the database, or the mapping, refuses what was asked of
-// a table. Every other error of this package is passing.
+// TableError says that the database or the mapping refuses a request about a table. Every other error of this
+// package is temporary.
 type TableError = tablesql.TableError
 
 func isRefusal(err error) bool {
@@ -115,8 +112,8 @@ func isRefusal(err error) bool {
 	return refused
 }
 
-// with runs f on a connection, which is closed rather than kept after an error
-// that may be its own.
+// with runs f on a connection. After an error that the connection itself may have caused, the connection is
+// closed and not kept.
 func (s *Sweeper) with(ctx context.Context, f func(ctx context.Context, conn *pgx.Conn) error) error {
 	acquiring, cancel := context.WithTimeout(ctx, s.timeout())
 	conn, err := s.cfg.Pool.Acquire(acquiring)
@@ -135,30 +132,30 @@ func (s *Sweeper) with(ctx context.Context, f func(ctx context.Context, conn *pg
 	return err
 }
 
-// send is tablesql.Run with a limit for a server that has gone silent.
+// send is tablesql.Run with a timeout, in case the server does not answer at all.
 func (s *Sweeper) send(ctx context.Context, conn *pgx.Conn, steps ...tablesql.Step) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
 	return tablesql.Run(ctx, conn, steps...)
 }
 
-// timeout is longer than the server's own limit, so that it speaks first.
+// timeout is longer than the server's own limit, so that the server's error comes first.
 func (s *Sweeper) timeout() time.Duration { return s.cfg.StatementTimeout * 6 / 5 }
 
-// settings are those of a statement that reads.
+// settings returns the settings of a statement that reads.
 func (s *Sweeper) settings() tablesql.Settings {
 	settings := tablesql.Reading(s.cfg.StatementTimeout)
 	settings.Guard = s.cfg.Guard
 	return settings
 }
 
-// fresh runs f as with does, and once more where a table refuses (see again).
+// fresh runs f like with. If a table refuses, it runs f once more (see again).
 func (s *Sweeper) fresh(ctx context.Context, f func(ctx context.Context, conn *pgx.Conn) error) error {
 	return s.again(func() error { return s.with(ctx, f) })
 }
 
-// again runs f, and where a table refuses, once more with the catalogue read
-// again: DDL makes what is known of a table out of date.
+// again runs f. If a table refuses, it reads the catalogue again and runs f once more: DDL may have changed
+// the table.
 func (s *Sweeper) again(f func() error) error {
 	err := f()
 	refused, ok := errors.AsType[*TableError](err)
@@ -168,7 +165,7 @@ func (s *Sweeper) again(f func() error) error {
 	return f()
 }
 
-// forget drops what is known of a table, and says whether anything was.
+// forget discards what is known of a table, and reports whether there was anything.
 func (s *Sweeper) forget(t *outbox.Table) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,23 +174,22 @@ func (s *Sweeper) forget(t *outbox.Table) bool {
 	return s.plans.Forget(t)
 }
 
-// plan is a table with what is known of it.
+// plan is a table with what is derived from its catalogue entries and its mapping.
 type plan struct {
 	relation *tablesql.Relation
 	rows     *mapping.Plan
-	// columns are those to select, parallel to rows.Wanted.
+	// columns are the columns to select, parallel to rows.Wanted.
 	columns []tablesql.RowColumn
-	// light are substitutes for the values of columns, parallel to them, for when only a
-	// row's id, scope and times are wanted; nil: the column is needed.
+	// light are substitutes for values of columns, parallel to columns. They are used when only a row's id,
+	// scope and times are wanted. nil: the column itself is needed.
 	light    []*mapping.Value
 	contents *tablesql.Contents
 }
 
-// plan gives the table's plan, which is made when it is first needed. The connection
-// must be outside of a transaction.
+// plan returns the table's plan, which is made on first use. The connection must not be in a transaction.
 func (s *Sweeper) plan(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*plan, error) {
 	if p, ok := s.plans.Known(t); ok {
-		return p, nil // without a timer for each look
+		return p, nil // saves the timer
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
@@ -201,17 +197,17 @@ func (s *Sweeper) plan(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*p
 	return p, tablesql.Refusal(t, err)
 }
 
-// dueIndexed is what was found at a time.
+// dueIndexed is the result of a search for indexes, and when it was made.
 type dueIndexed struct {
 	found bool
 	at    time.Time
 }
 
-// dueIndexedFor is how long it counts: indexes are made and dropped while we run.
+// dueIndexedFor is how long such a result is used: indexes are made and dropped while the program runs.
 const dueIndexedFor = time.Minute
 
-// byTime says whether due rows of the table are read by indexes, past those that wait. The
-// connection must be outside of a transaction.
+// byTime reports whether the table's due rows are read by indexes, without stepping over those that wait. The
+// connection must not be in a transaction.
 func (s *Sweeper) byTime(ctx context.Context, conn *pgx.Conn, p *plan) (bool, error) {
 	t := p.relation.Table
 	if !p.relation.Waits() {
@@ -235,9 +231,9 @@ func (s *Sweeper) byTime(ctx context.Context, conn *pgx.Conn, p *plan) (bool, er
 	return known.found, nil
 }
 
-// Unusable says which of the stream's tables, apart from those known to refuse, cannot be read or
-// marked as they are mapped, or are locked. It asks no locked table twice, and all of them
-// cost little more than one: see lockWait.
+// Unusable returns a TableError for each of the stream's tables that cannot be read or marked as mapped, or
+// that is locked. Tables in known are skipped. A locked table is asked once, and many locked tables take
+// little longer than one: see lockWait.
 func (s *Sweeper) Unusable(ctx context.Context, known []*TableError) ([]*TableError, error) {
 	var unusable []*TableError
 	var wait lockWait
@@ -258,7 +254,7 @@ func (s *Sweeper) Unusable(ctx context.Context, known []*TableError) ([]*TableEr
 	return unusable, err
 }
 
-// Usable says whether Failed and Unusable have nothing against a table.
+// Usable reports whether neither Failed nor Unusable finds a fault with the table.
 func (s *Sweeper) Usable(ctx context.Context, t *outbox.Table) (bool, error) {
 	var arena mapping.Arena
 	var wait lockWait
@@ -272,8 +268,8 @@ func (s *Sweeper) Usable(ctx context.Context, t *outbox.Table) (bool, error) {
 	return err == nil, err
 }
 
-// usable gives the refusal of a table that cannot be read as it is mapped, or that somebody has
-// locked against readers. The table's first page tells, with a hint, what else it refuses.
+// usable returns the refusal of a table that does not fit its mapping or that is locked against readers.
+// Other refusals are left to the table's first page, which reports them with a hint.
 func (s *Sweeper) usable(ctx context.Context, conn *pgx.Conn, t *outbox.Table, wait *lockWait) error {
 	p, err := s.plan(ctx, conn, t)
 	if err != nil || !t.Stateful() {
@@ -286,11 +282,11 @@ func (s *Sweeper) usable(ctx context.Context, conn *pgx.Conn, t *outbox.Table, w
 	return err
 }
 
-// lockWait bounds how long questions about many tables wait for locks, all together: after
-// one wait in vain, the others hardly wait.
+// lockWait bounds the wait for locks by questions about many tables. After one wait in vain, later questions
+// wait only briefly.
 type lockWait struct{ vain bool }
 
-// hardly is long enough for a lock that its holder is about to release.
+// hardly is long enough for a lock that is about to be released.
 const hardly = 50 * time.Millisecond
 
 func (w *lockWait) send(ctx context.Context, s *Sweeper, conn *pgx.Conn, question tablesql.Step) error {
@@ -315,7 +311,7 @@ func newPlan(relation *tablesql.Relation) (*plan, error) {
 		switch {
 		case needed[c.Name]:
 		case c.Name == m.Payload.Column:
-			// Not NULL, which could be an error of the row.
+			// NULL could be an error of the row, so the substitute is an empty value.
 			light[i] = &mapping.Value{Data: []byte(`\x`), Format: mapping.Text}
 		default:
 			light[i] = &mapping.Value{Format: mapping.Null}
@@ -325,7 +321,7 @@ func newPlan(relation *tablesql.Relation) (*plan, error) {
 	return &plan{relation: relation, rows: rows, columns: columns, light: light, contents: contents}, err
 }
 
-// needed names the columns that id, scope, state and times are made of.
+// needed returns the names of the columns from which id, scope, state and times are computed.
 func needed(m *outbox.Mapping) map[string]bool {
 	names := make(map[string]bool)
 	need := func(columns ...string) {
@@ -338,13 +334,13 @@ func needed(m *outbox.Mapping) map[string]bool {
 		need(m.Payload.Names()...)
 	}
 	for i := range m.Headers {
-		// The payload's substitute is no JSON.
+		// The payload's substitute is not JSON.
 		if h := m.Headers[i].Expr(); m.Headers[i].JSON != "" || !h.Plain() {
 			need(slices.DeleteFunc(h.Names(), func(name string) bool { return name != m.Payload.Column })...)
 		}
 	}
 	if m.EventID.Name != "" {
-		need(m.EventID.Columns...) // NULL there would be an error of the row
+		need(m.EventID.Columns...) // a NULL there would be an error of the row
 	}
 	return names
 }

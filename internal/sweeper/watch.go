@@ -12,8 +12,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// Watch looks for pending rows, due and past their grace. The rows have id, scope and times only: a publisher
-// reads them again. A *TableError says which table refuses; other errors are passing.
+// Watch looks for pending rows that are due and older than their grace. The rows have only id, scope and
+// times: they are read again before they are published. A *TableError names the table that refuses the query.
+// Any other error is temporary.
 func (s *Sweeper) Watch(ctx context.Context, req outbox.WatchRequest) (outbox.Candidates, error) {
 	var found outbox.Candidates
 	err := s.fresh(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -33,8 +34,8 @@ func (s *Sweeper) watch(ctx context.Context, conn *pgx.Conn, req outbox.WatchReq
 			found.NextDue = at
 		}
 	}
-	// The insert position is read last: read before the rows, it could lie before one that
-	// the WAL is about to bring.
+	// The insert position is read last. If it were read before the rows, it could lie before the WAL of one
+	// of them, and the stream would still bring that row.
 	position := tablesql.Step{SQL: "SELECT pg_current_wal_insert_lsn()::text", Each: func(row [][]byte) (err error) {
 		found.Insert, err = outbox.ParseLSN(string(row[0]))
 		return err
