@@ -9,11 +9,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// This file moves rows that were published to an archive.
+// This file moves published rows to an archive.
 
-// moveSQL deletes rows and inserts them, as sent, into the archive. It returns their ordinals. So that nothing is
-// lost, it fails if the archive takes fewer rows than were deleted, because a trigger there drops one, and if one of
-// the tables was altered since they were compared: an INSERT silently rounds or cuts a value to what its column holds.
+// moveSQL deletes rows and inserts them into the archive as sent. It returns their ordinals. The statement
+// fails rather than lose a value, in two cases. A trigger of the archive drops a row, so that fewer rows are
+// inserted than deleted. Or one of the tables was altered since the two were compared: an INSERT silently
+// rounds or cuts a value to what its column holds.
 func (r *Relation) moveSQL(free bool) string {
 	columns, refs := make([]string, len(r.Columns)), make([]string, len(r.Columns))
 	for i, c := range r.Columns {
@@ -25,8 +26,8 @@ func (r *Relation) moveSQL(free bool) string {
 		with += ", "
 	}
 	current, loaded := r.shapes()
-	// It raises an error whose SQLSTATE refuses the table, not the row. It names a column, so that it is not evaluated
-	// before the condition.
+	// The error's SQLSTATE refuses the table and not the row. The expression names a column, so that the
+	// planner does not evaluate it before the condition.
 	altered := "current_setting(concat(" + sql.Literal("table "+r.Table.String()+" or its archive "+r.Table.Mapping.Archive.String()+" was altered: they have to be compared again") + ", left(shape.s, 0)))::bigint"
 	refusal := sql.Literal("the archive " + r.Table.Mapping.Archive.String() + " did not take each row: a trigger there drops some. Rows missing: ")
 	return "WITH " + with + "gone(outbox_cdc_n, " + strings.Join(columns, ", ") + ") AS (" + gone + "), " +
@@ -37,8 +38,8 @@ func (r *Relation) moveSQL(free bool) string {
 		" WHEN missing.n = 0 THEN gone.outbox_cdc_n ELSE (" + refusal + " || missing.n)::bigint END FROM gone, missing, shape"
 }
 
-// shapes are a query for the current shape of the table and its archive, and their shape when they were
-// compared. The statement has locked both when it reads the catalogue.
+// shapes returns a query for the present shape of the table and its archive, and their shape when they were
+// compared. The statement has locked both tables by the time it reads the catalogue.
 func (r *Relation) shapes() (current, loaded string) {
 	first, second := r, r.Archive
 	if first.OID > second.OID {
@@ -49,7 +50,7 @@ func (r *Relation) shapes() (current, loaded string) {
 		"JOIN pg_catalog.pg_class c ON c.oid = a.attrelid WHERE a.attrelid IN (" + oid(r) + ", " + oid(r.Archive) + ") AND a.attnum > 0 AND NOT a.attisdropped", sql.Literal(first.shape + "," + second.shape)
 }
 
-// inserted are the columns of the archive that are written, and their values in terms of a row t.
+// inserted returns the columns of the archive that are written, and their values as expressions on a row t.
 func (r *Relation) inserted() (names, values []string) {
 	sent := map[string]string{}
 	if set := r.sentValues(); len(set) > 0 {
@@ -71,7 +72,7 @@ func (r *Relation) inserted() (names, values []string) {
 	return names, values
 }
 
-// archived makes sure that the archive has a place for each column of a row.
+// archived returns an error unless the archive has a column for each column of the table.
 func (r *Relation) archived() error {
 	if r.Archive == nil {
 		return nil

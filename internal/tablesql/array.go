@@ -10,8 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Array is an array to be bound, its elements in the text form of their type.
-// The zero Array is empty.
+// Array is an array to be bound. Its elements are in the text form of their type. The zero Array is empty.
 type Array struct{ elements []string }
 
 // Add appends an element.
@@ -27,14 +26,15 @@ const (
 	binaryFormat int16 = 1
 )
 
-// Literal is the array in text form.
+// Literal returns the array in text form.
 func (a *Array) Literal() string { return string(textArray(len(a.elements), a.at)) }
 
 func (a *Array) at(i int) string { return a.elements[i] }
 
 var arrayEscapes = strings.NewReplacer(`"`, `\"`, `\`, `\\`)
 
-// textArray is '{"a","b"}'. https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO
+// textArray returns an array in text form, such as {"a","b"}.
+// https://www.postgresql.org/docs/current/arrays.html#ARRAYS-IO
 func textArray(n int, element func(i int) string) []byte {
 	text := []byte{'{'}
 	for i := range n {
@@ -48,8 +48,8 @@ func textArray(n int, element func(i int) string) []byte {
 	return append(text, '}')
 }
 
-// binaryArray is what array_recv reads (src/backend/utils/adt/arrayfuncs.c); false:
-// an element is not in the type's own text form.
+// binaryArray returns an array in the form that array_recv reads (src/backend/utils/adt/arrayfuncs.c). It
+// returns false if an element is not in the type's own text form.
 func binaryArray(form binaryForm, n int, element func(i int) string) ([]byte, bool) {
 	if n == 0 || n > math.MaxInt32 {
 		return nil, false
@@ -73,22 +73,22 @@ func binaryArray(form binaryForm, n int, element func(i int) string) ([]byte, bo
 	return value, true
 }
 
-// newArray begins the binary form of an array of n elements, which have so many bytes together.
+// newArray begins the binary form of an array of n elements with size bytes in total.
 func newArray(oid uint32, n, size int) []byte {
 	const header = 5 * 4
 	value := make([]byte, 0, header+n*4+size)
-	value = binary.BigEndian.AppendUint32(value, 1) // dimensions
-	value = binary.BigEndian.AppendUint32(value, 0) // no NULL
+	value = binary.BigEndian.AppendUint32(value, 1) // number of dimensions
+	value = binary.BigEndian.AppendUint32(value, 0) // there is no NULL
 	value = binary.BigEndian.AppendUint32(value, oid)
 	value = binary.BigEndian.AppendUint32(value, uint32(n)) // #nosec G115 -- the rows of a batch
 	return binary.BigEndian.AppendUint32(value, 1)          // the first subscript
 }
 
-// microsTo2000 is where PostgreSQL counts from.
+// microsTo2000 are the microseconds from 1970 to 2000, when PostgreSQL's timestamps begin.
 const microsTo2000 = 10_957 * 86_400 * 1_000_000
 
-// createdArray is the rows' times of creation: for timestamps as PostgreSQL counts them, else as outbox.Row does. An
-// unknown one is -infinity, the least number.
+// createdArray returns the rows' creation times: for timestamp columns as PostgreSQL counts them, otherwise
+// as outbox.Row does. An unknown time is -infinity, or the lowest number.
 func createdArray(oid uint32, n int, row func(i int) *outbox.Row) []byte {
 	value, from := newArray(oid, n, n*8), int64(microsTo2000)
 	if oid == oidInt8 {
@@ -105,7 +105,8 @@ func createdArray(oid uint32, n int, row func(i int) *outbox.Row) []byte {
 	return value
 }
 
-// writerArray is the transactions that inserted rows, as integers of the same bits: xid = integer compares these.
+// writerArray returns the ids of the transactions that inserted the rows, as integers with the same bits,
+// since xid = integer compares these.
 func writerArray(n int, row func(i int) *outbox.Row) []byte {
 	value := newArray(oidInt4, n, n*4)
 	for i := range n {
@@ -115,14 +116,14 @@ func writerArray(n int, row func(i int) *outbox.Row) []byte {
 	return value
 }
 
-// binaryForm is how a type's values are sent in binary form.
+// binaryForm says how values of a type are sent in binary form.
 type binaryForm struct {
 	oid    uint32
-	size   int // bytes, 0: it varies
+	size   int // bytes; 0: the size varies
 	append func(to []byte, text string) ([]byte, bool)
 }
 
-// binaryForms are those of types by their SQL names.
+// binaryForms are the binary forms by the types' SQL names.
 var binaryForms = map[string]binaryForm{
 	"uuid":              {oidUUID, 16, appendUUID},
 	"smallint":          {oidInt2, 2, appendInt(16)},
@@ -146,7 +147,7 @@ func appendInt(bits int) func(to []byte, text string) ([]byte, bool) {
 	}
 }
 
-// appendUUID takes 00112233-4455-6677-8899-aabbccddeeff.
+// appendUUID appends the bytes of a uuid written as 00112233-4455-6677-8899-aabbccddeeff.
 func appendUUID(to []byte, text string) ([]byte, bool) {
 	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
 		return to, false

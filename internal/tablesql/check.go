@@ -11,17 +11,17 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// This file looks at a table as a whole, for a check before it is streamed.
+// This file examines a table as a whole, for a check before it is streamed.
 
-// Backlog is what waits in a table.
+// Backlog describes the rows of a table that wait to be published.
 type Backlog struct {
 	Rows    int64
-	More    bool  // there are more than were counted
-	Oldest  int64 // seconds; -1: unknown
-	Largest int64 // bytes of the largest payload, key included
+	More    bool  // there are more rows than were counted
+	Oldest  int64 // age in seconds; -1: unknown
+	Largest int64 // bytes of the largest payload with its key
 }
 
-// Backlog looks at no more than limit rows which are yet to be published.
+// Backlog reads at most limit rows that wait to be published.
 func (r *Relation) Backlog(limit int, into *Backlog) Step {
 	age, created := "NULL", "NULL::timestamptz"
 	if at := r.Table.Mapping.CreatedAt; at != "" {
@@ -35,7 +35,7 @@ func (r *Relation) Backlog(limit int, into *Backlog) Step {
 		age, r.bytes(), created, r.Name(), r.ourPending(), limit)}
 }
 
-// scan reads a number, and leaves it as it is where the value is NULL.
+// scan reads a number. It leaves into as it is where the value is NULL.
 func scan(value []byte, into *int64) (err error) {
 	if value != nil {
 		*into, err = strconv.ParseInt(string(value), 10, 64)
@@ -43,7 +43,8 @@ func scan(value []byte, into *int64) (err error) {
 	return err
 }
 
-// Unzoned are the columns of a row's creation or its record's time that the mapping may misread: local times and numbers.
+// Unzoned returns the columns of the row's creation time or the record's time that the mapping may misread:
+// local times and numbers.
 func (r *Relation) Unzoned() (names []string) {
 	m := &r.Table.Mapping
 	for _, name := range []string{m.CreatedAt, m.Timestamp} {
@@ -54,8 +55,9 @@ func (r *Relation) Unzoned() (names []string) {
 	return names
 }
 
-// Newest is the age in seconds of the newest time in each of the columns, among the last rows by id and the first
-// of the table; negative: it is in the future. A column without any time there is not found.
+// Newest finds, for each of the columns, the age in seconds of the newest time among a few rows: the last by
+// id and the first of the table. A negative age lies in the future. found is not called for a column without
+// any time.
 func (r *Relation) Newest(columns []string, found func(column string, age int64)) Step {
 	var ages, sampled []string
 	for _, name := range columns {
@@ -78,8 +80,8 @@ func (r *Relation) Newest(columns []string, found func(column string, age int64)
 	return Step{Each: read, SQL: "SELECT " + strings.Join(ages, ", ") + " FROM ((" + list + last + ") UNION ALL (" + list + " LIMIT 1000)) AS sampled"}
 }
 
-// Ties says whether rows of one key tie in the order columns, among at most limit rows of the table, which must have
-// a key.
+// Ties finds whether rows of one key have equal values in the order columns, among at most limit rows. The
+// table must have a key.
 func (r *Relation) Ties(limit int, into *bool) Step {
 	key, _, _ := r.key()
 	columns := []string{key + " AS c0"}
@@ -94,7 +96,7 @@ func (r *Relation) Ties(limit int, into *bool) Step {
 		strings.Join(columns, ", "), r.Name(), key, r.ofOurs("true"), limit)}
 }
 
-// bytes is about what the row's record takes.
+// bytes returns an expression for the approximate size of the row's record.
 func (r *Relation) bytes() string {
 	m := &r.Table.Mapping
 	names := m.Payload.Names()
@@ -113,8 +115,8 @@ func (r *Relation) bytes() string {
 	return strings.Join(terms, " + ")
 }
 
-// Destinations finds where rows go, at most limit pending ones and
-// as many others: the Kafka cluster's name (empty: none) and the topic.
+// Destinations finds where rows go, for at most limit pending rows and as many others: the name of the Kafka
+// cluster (empty: none) and the topic.
 func (r *Relation) Destinations(limit int, found func(cluster, topic string)) Step {
 	cluster := "''::text"
 	if c := r.Table.Mapping.Cluster.Column; c != "" {
@@ -129,20 +131,21 @@ func (r *Relation) Destinations(limit int, found func(cluster, topic string)) St
 		r.asText("cluster"), r.asText("topic"), some, r.ourPending(), limit, some, r.ofOurs("true"), limit)}
 }
 
-// sampled is the beginning of a text that a writer can make long: one character more than a
-// topic may have.
+// sampled returns the beginning of a text that a writer can make long: one character more than a topic's name
+// may have.
 func sampled(text string) string { return "left(" + text + ", 250)" }
 
-// Chosen is a count of rows, and of those that are ours by the mapping's conditions.
+// Chosen counts rows, and those of them that are ours by the mapping's conditions.
 type Chosen struct{ Rows, Ours int64 }
 
-// Chosen counts at most limit rows. The mapping must have conditions.
+// Chosen counts among at most limit rows. The mapping must have conditions.
 func (r *Relation) Chosen(limit int, into *Chosen) Step {
 	read := func(row [][]byte) error { return errors.Join(scan(row[0], &into.Rows), scan(row[1], &into.Ours)) }
 	return Step{Each: read, SQL: fmt.Sprintf("SELECT count(*), count(*) FILTER (WHERE ours) FROM (SELECT %s AS ours FROM %s t LIMIT %d) sampled", r.ours(), r.Name(), limit)}
 }
 
-// States finds the values of the status column, which there must be, among at most limit rows.
+// States finds the values of the status column among at most limit rows. The mapping must have a status
+// column.
 func (r *Relation) States(limit int, found func(state string)) Step {
 	c := r.Column(r.Table.Mapping.Status.Column)
 	read := func(row [][]byte) error {
@@ -153,8 +156,8 @@ func (r *Relation) States(limit int, found func(state string)) Step {
 		r.asText("state"), sampled(c.printed()), r.Name(), r.ofOurs("true"), limit)}
 }
 
-// SweepIndex is statements, for people, that make an index for the sweep without
-// blocking writers, on a table with these partitions (leaves).
+// SweepIndex returns statements, for people, that make an index for the sweep without blocking writers.
+// partitions are the table's leaf partitions.
 func (r *Relation) SweepIndex(partitions []string) []string {
 	if c := r.waitsFor(); c != nil && !c.NotNull {
 		return r.DueIndex(partitions)
@@ -162,7 +165,7 @@ func (r *Relation) SweepIndex(partitions []string) []string {
 	return r.pendingIndex(partitions, r.inTableOrder())
 }
 
-// DueIndex is the same for an index that finds due rows: see DueIndexed.
+// DueIndex returns the same for an index that finds due rows; see DueIndexed.
 func (r *Relation) DueIndex(partitions []string) []string {
 	c := r.waitsFor()
 	if c.NotNull {
@@ -178,8 +181,8 @@ func (r *Relation) inTableOrder() []string {
 	return r.Table.Mapping.ID
 }
 
-// pendingIndex indexes the partitions first: the index on the whole table, which cannot be made
-// CONCURRENTLY, takes theirs over.
+// pendingIndex returns statements that index the partitions first. The index on the partitioned table, which
+// cannot be made CONCURRENTLY, then takes over theirs.
 func (r *Relation) pendingIndex(partitions, columns []string) []string {
 	names := make([]string, len(columns))
 	for i, name := range columns {
@@ -199,7 +202,7 @@ func (r *Relation) pendingIndex(partitions, columns []string) []string {
 	return append(statements, "CREATE INDEX ON "+r.Name()+by)
 }
 
-// Written names the columns that marks write.
+// Written returns the names of the columns that marks write.
 func Written(m *outbox.Mapping) []string {
 	if m.Published == outbox.PublishedNone {
 		return nil

@@ -9,16 +9,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Contents reads pending rows in a look as a page would: as they are now. Rows that are no longer
-// ours, or not due, are not to be published. It is immutable.
+// Contents reads pending rows with their present values in a lookup, as a page would. Rows that are no longer
+// ours, or not due, are not published. Contents is immutable.
 type Contents struct {
 	relation *Relation
 	plan     *mapping.Plan
 	columns  []RowColumn
-	states   string // the text of a look for states alone
+	states   string // SQL of a lookup for states alone
 }
 
-// Contents of the relation's rows.
+// Contents returns the Contents of the relation.
 func (r *Relation) Contents() (*Contents, error) {
 	plan, columns, err := r.Plan()
 	if err != nil {
@@ -27,7 +27,8 @@ func (r *Relation) Contents() (*Contents, error) {
 	return &Contents{relation: r, plan: plan, columns: columns, states: r.lookSQL(r.stateNow(), r.chosen(), r.due())}, nil
 }
 
-// stateNow is state for rows that may have changed since they were read: they may not be ours any more, or not due.
+// stateNow is state for rows that may have changed since they were read, and so may no longer be ours, or not
+// be due.
 func (r *Relation) stateNow() string {
 	cases := ""
 	if ours := r.chosen(); ours != "" {
@@ -42,8 +43,9 @@ func (r *Relation) stateNow() string {
 	return "CASE" + cases + " ELSE " + r.state() + " END"
 }
 
-// lookSQL selects the state of every row, and the columns of its record if it is pending. changed: it leaves out rows that
-// are as begin takes them and unchanged since their transaction. Most are, and reading them would cost as much as the WAL.
+// lookSQL selects the state of every row and, if the row is pending, the columns of its record. changed: it
+// leaves out rows that are as begin assumes and that only their first transaction wrote. Most rows are such,
+// and reading them would cost as much as the WAL.
 func (c *Contents) lookSQL(bare, changed bool) string {
 	r := c.relation
 	list, where := r.rowList(), ""
@@ -55,13 +57,14 @@ func (c *Contents) lookSQL(bare, changed bool) string {
 		" LEFT JOIN LATERAL (SELECT " + Select(c.columns, bare, false).list + " WHERE " + Opaque(r.pending()) + ") AS x ON true" + where
 }
 
-// lockSQL selects the same columns of the rows that are to be published, and locks these.
+// lockSQL selects the same columns for the rows that are to be published, and locks these rows.
 func (c *Contents) lockSQL(bare bool) string {
 	r := c.relation
 	return r.lockingSQL(r.storedCount()+", "+Select(c.columns, bare, false).list, allOf(r.pending(), r.chosen(), r.due()), " FOR UPDATE OF t SKIP LOCKED")
 }
 
-// read makes the row of its values. It keeps its place in the WAL, and the id by which it was found.
+// read makes the row of its present values. The row keeps its position in the WAL, and the id by which it was
+// found.
 func (c *Contents) read(row [][]byte, before *outbox.Row, arena *mapping.Arena) (*outbox.Row, error) {
 	values := make([]mapping.Value, len(c.columns))
 	for i := range c.columns {
@@ -77,8 +80,9 @@ func (c *Contents) read(row [][]byte, before *outbox.Row, arena *mapping.Arena) 
 	return now, nil
 }
 
-// Around looks at rows that may be too long together, or of which the server may be unable to print one. Then it asks for
-// fewer, at last for one without its long values. For the others it answers CheckAgain.
+// Around looks up rows that may be too long together, or that the server may be unable to print. If so, it
+// asks for fewer rows, and in the end for one row without its long values. It answers CheckAgain for the
+// others.
 func Around(rows []*outbox.Row, look func(rows []*outbox.Row, bare bool) ([]outbox.Checked, error)) ([]outbox.Checked, error) {
 	answers, err := look(rows, false)
 	n, bare := len(rows), false

@@ -9,19 +9,19 @@ import (
 
 // This file counts a table's rows by their state, up to a bound.
 
-// MaxCounted bounds how many rows a count counts, and so what it costs.
+// MaxCounted is the largest number of rows that a count counts, which bounds its cost.
 const MaxCounted = 100_000
 
-// PendingCount is how many rows of a table wait to be published.
+// PendingCount says how many rows of a table wait to be published.
 type PendingCount struct {
 	Rows   int64
 	Capped bool          // there are more than Rows
-	Ready  int64         // of these, rows whose time has come
-	Oldest time.Duration // age of the oldest of Ready; 0: none, or the table has no creation time
-	NoID   int64         // of Rows, those whose id is NULL or too long to be read
+	Ready  int64         // how many of these are due
+	Oldest time.Duration // age of the oldest row in Ready; 0: there is none, or no column has the creation time
+	NoID   int64         // how many of Rows have an id that is NULL or too long to be read
 }
 
-// CountPending counts the pending rows, due or not; byTime: DueIndexed has found indexes for it.
+// CountPending counts pending rows, due or not. byTime: DueIndexed has found indexes for it.
 func (r *Relation) CountPending(byTime bool, into *PendingCount) Step {
 	from := " FROM " + r.Name() + " AS t WHERE " + r.ourPending()
 	oldest, column := "NULL", "1"
@@ -29,7 +29,7 @@ func (r *Relation) CountPending(byTime bool, into *PendingCount) Step {
 	if at != "" {
 		column = Ref(at)
 	}
-	due, ready := r.dueFrom(column, byTime), "NULL" // all of them
+	due, ready := r.dueFrom(column, byTime), "NULL" // NULL: all of them are due
 	if r.due() != "" {
 		ready = counted(due)
 	}
@@ -66,18 +66,17 @@ func (p *PendingCount) read(row [][]byte) (err error) {
 	return err
 }
 
-// FailedCount is how many rows of a table are FAILED.
+// FailedCount says how many rows of a table are FAILED.
 type FailedCount struct {
-	Kept   bool // the mapping has such a state
+	Kept   bool // the mapping has a FAILED state
 	Rows   int64
 	Capped bool // there are more than Rows
-	// Resend are rows that failed and are to be sent once more: they are
-	// PENDING and not among Rows.
+	// Resend is the number of failed rows that are to be sent again. They are PENDING, and Rows does not
+	// include them.
 	Resend int64
 }
 
-// CountFailed counts the FAILED rows. Without an index that serves it, it reads
-// the whole table.
+// CountFailed counts FAILED rows. Without a fitting index it reads the whole table.
 func (r *Relation) CountFailed(into *FailedCount) Step {
 	*into = FailedCount{Kept: r.Table.Stateful() && r.failed() != "false"}
 	from := " FROM " + r.Name() + " AS t WHERE "
@@ -93,20 +92,20 @@ func (r *Relation) CountFailed(into *FailedCount) Step {
 	}}
 }
 
-// NeverReadyCount counts pending rows that nobody will send as they are: their
-// writer has them without a deadline, or nothing says whose they are.
+// NeverReadyCount says how many pending rows nobody will send as they are: their writer has them without a
+// deadline, or their writer column is NULL.
 type NeverReadyCount struct {
 	Rows   int64
 	Capped bool          // there are more than Rows
-	Oldest time.Duration // age of the oldest; 0: none, or the table has no creation time
-	Sample string        // id of the oldest, its columns joined by ", ", and cut
+	Oldest time.Duration // age of the oldest row; 0: there is none, or no column has the creation time
+	Sample string        // id of the oldest row, its columns joined by ", ", and cut
 }
 
-// sampleCharacters is how much of each id column names a row.
+// sampleCharacters is how many characters of each id column Sample shows.
 const sampleCharacters = 250
 
-// CountNeverReady counts those past their grace: a row may be in this state
-// while its writer sends it. The mapping must have a writer column.
+// CountNeverReady counts such rows once they are older than their grace: a row may be in this state for a
+// moment while its writer sends it. The mapping must have a writer column.
 func (r *Relation) CountNeverReady(into *NeverReadyCount) Step {
 	var params Params
 	from := " FROM " + r.Name() + " AS t WHERE " + conjunction(r.neverDue(), r.older(&params, r.Table.Mapping.Grace))
@@ -128,7 +127,7 @@ func (r *Relation) CountNeverReady(into *NeverReadyCount) Step {
 	}
 }
 
-// counted counts rows up to the bound, and one more.
+// counted returns an expression that counts rows, up to MaxCounted and one more.
 func counted(from string) string {
 	return fmt.Sprintf("(SELECT count(*) FROM (SELECT 1%s LIMIT %d) AS counted)", from, MaxCounted+1)
 }
@@ -138,7 +137,7 @@ func readCount(text []byte) (rows int64, capped bool, err error) {
 	return min(n, MaxCounted), n > MaxCounted, err
 }
 
-// readAge reads an age in microseconds; NULL, and what lies ahead, is 0.
+// readAge reads an age in microseconds. NULL and a negative age give 0.
 func readAge(text []byte) (time.Duration, error) {
 	if text == nil {
 		return 0, nil

@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// This file reads due rows without reading the rows whose time has not come, maybe millions.
-// Pending rows are due if they have no time, or it has come. An index that begins with the time finds both.
+// This file reads due rows without stepping over the rows whose time has not come, which may be millions. A
+// pending row is due if it has no time, or if its time has come. An index that begins with the time finds
+// both kinds.
 
-// waitsFor is the column of the first time that rows wait for; nil: they wait for none, or
-// may be due in spite of it.
+// waitsFor returns the column of the first time that rows wait for. nil: rows wait for no time, or may be due
+// in spite of it.
 func (r *Relation) waitsFor() *Column {
 	m := &r.Table.Mapping
 	if len(m.AvailableAfter) == 0 || m.Status.Resend != "" {
@@ -20,26 +21,27 @@ func (r *Relation) waitsFor() *Column {
 	return r.Column(m.AvailableAfter[0])
 }
 
-// Waits says that rows may wait for a time, and so need an index that begins with it.
+// Waits reports whether rows may wait for a time, and so need an index that begins with it.
 func (r *Relation) Waits() bool { return r.waitsFor() != nil }
 
-// came is that the first time has come.
+// came returns the condition that the first time has come.
 func (r *Relation) came() string { return r.when(r.waitsFor().Name, "<=", "now()") }
 
-// ByTime has due rows read by the indexes that DueIndexed has found.
+// ByTime makes the query read due rows by the indexes that DueIndexed has found.
 func (q *PageQuery) ByTime() { q.byTime = true }
 
-// AnyOrder reads them in the cheapest order. Without it, if every row has a time, they are read in
-// table order, past those that wait: by time, each page would have to sort all that are due.
+// AnyOrder makes the query read due rows in the cheapest order. Without it, if every row has a time, rows are
+// read in table order and those that wait are skipped: reading by time, each page would have to sort all due
+// rows.
 func (q *PageQuery) AnyOrder() { q.anyOrder = true }
 
-// untimed orders rows without a time: the time comes first, since the index begins with it.
+// untimed returns the order for rows without a time. The time comes first, because the index begins with it.
 func (q *PageQuery) untimed(columns string) string {
 	time := Ref(q.relation.waitsFor().Name)
 	return q.selecting(columns, time+" IS NULL") + " ORDER BY " + time + ", " + strings.Join(q.relation.order(), ", ") + limit(q.limit)
 }
 
-// dueByTime gives rows without a time in order, and then those whose time came first.
+// dueByTime selects rows without a time, in order, and then those whose time came first.
 func (q *PageQuery) dueByTime() string {
 	r := q.relation
 	c := r.waitsFor()
@@ -50,8 +52,9 @@ func (q *PageQuery) dueByTime() string {
 	return "SELECT * FROM ((" + q.untimed(q.columns.list) + ") UNION ALL (" + timed + ")) AS t" + limit(q.limit)
 }
 
-// pageByTime gives both in table order. OFFSET makes the planner expect to read all rows whose time
-// has come: for a few in table order it would walk an index on the order, past rows that wait or were sent.
+// pageByTime selects both kinds in table order. OFFSET makes the planner expect to read all rows whose time
+// has come. Otherwise, for a few rows in table order, it would walk an index on the order columns, over rows
+// that wait or were sent.
 func (q *PageQuery) pageByTime() string {
 	order := q.relation.order()
 	columns, by := slices.Clone(q.columns.refs), make([]string, len(order))
@@ -68,7 +71,7 @@ func (q *PageQuery) pageByTime() string {
 	return "SELECT " + q.columns.list + " FROM ((" + q.untimed(list) + ") UNION ALL (" + timed + ")) AS t" + inOrder
 }
 
-// dueFrom is FROM and WHERE of our due rows with one of their columns.
+// dueFrom returns FROM and WHERE for our due rows, with one of their columns.
 func (r *Relation) dueFrom(column string, byTime bool) string {
 	condition := conjunction(r.ourPending(), r.due())
 	if !byTime {
@@ -85,8 +88,8 @@ func (r *Relation) dueFrom(column string, byTime bool) string {
 	return " FROM (" + parts + ") AS t WHERE true"
 }
 
-// DueIndexed says whether indexes find due rows without reading those that wait; Waits must hold. It plans
-// dueByTime's statement, and looks whether anything is sorted, scanned or filtered by state.
+// DueIndexed finds whether indexes serve due rows without reading those that wait; Waits must be true. It
+// plans the statement of dueByTime, and checks that nothing is sorted, scanned or filtered by state.
 func (r *Relation) DueIndexed(indexed *bool) []Step {
 	columns, _ := r.idList()
 	q := r.Page(Selected{list: columns}, 1000)
@@ -94,7 +97,7 @@ func (r *Relation) DueIndexed(indexed *bool) []Step {
 	q.AnyOrder()
 	step, _ := q.Step(nil)
 	*indexed = true
-	// unindexed matches a line of a plan that reads more than is wanted.
+	// match finds a line of a plan that reads more than the wanted rows.
 	match := `^\s*(->)?\s*(Sort|Seq Scan.*|Bitmap.*)$`
 	if len(r.Table.Mapping.Order) > 0 {
 		match += `|^\s*Presorted Key: [^,]*$`

@@ -16,22 +16,21 @@ import (
 type Step struct {
 	SQL  string
 	Args Params
-	// Each takes a row of the result, whose memory is valid during the call
-	// only; a NULL is nil. Its error ends the Run. It may be nil.
+	// Each is called for each row of the result; nil: rows are ignored. The row's memory is valid only during
+	// the call. A NULL is nil. An error from Each ends the Run.
 	Each func(row [][]byte) error
 
-	settles  bool   // it is made by Settings.Step
-	prepared string // the name that Prepare gave it on the connection
+	settles  bool   // made by Settings.Step
+	prepared string // the name under which the connection keeps it prepared
 }
 
-// Run sends the steps in one round trip and reads what comes back. Unless they
-// hold transaction commands, they are one transaction, which is committed when
-// Run returns without error. After an error that is not the server's the
-// outcome is unknown, see Unknown.
+// Run sends the steps in one round trip and reads the results. The steps are one transaction, which is
+// committed when Run returns without error, unless they contain transaction commands. After an error that
+// does not come from the server, the outcome is unknown; see Unknown.
 func Run(ctx context.Context, conn *pgx.Conn, steps ...Step) error {
 	pg := conn.PgConn()
-	// Outside of our transactions a pooler may give us any session, with any settings. Steps that
-	// BEGIN have settings of their own.
+	// Outside of our transactions, a pooler may use any session, with any settings. Steps that begin with
+	// BEGIN set their own.
 	if !postgres.Pinned(pg) && pg.TxStatus() == 'I' && !steps[0].settles && !strings.HasPrefix(steps[0].SQL, "BEGIN") {
 		steps = append([]Step{Settings{}.Step(nil)}, steps...)
 	}
@@ -43,33 +42,32 @@ func Run(ctx context.Context, conn *pgx.Conn, steps ...Step) error {
 			batch.ExecPrepared(s.prepared, s.Args.values, s.Args.formats, nil)
 		}
 	}
-	postgres.Used(pg) // the table's triggers, and other code of its owner
+	postgres.Used(pg) // triggers and other code of the table's owner may have changed the session
 	reader := pg.ExecBatch(ctx, batch)
 	err := read(reader, steps)
-	if _, is := errors.AsType[*longError](err); is { // the rest is not waited for
-		_ = pg.CancelRequest(ctx) // else it is read and thrown away
+	if _, is := errors.AsType[*longError](err); is { // do not wait for the rest of the result
+		_ = pg.CancelRequest(ctx) // otherwise the rest would still be sent
 		_ = reader.Close()
 		return err
 	}
 	if closeErr := reader.Close(); closeErr != nil {
-		// The server's error comes before that of reading its answer.
+		// The server's own error is reported rather than that of reading its answer.
 		return closeErr
 	}
 	return err
 }
 
-// preparedKey is where a connection notes which statements it keeps.
+// preparedKey is the key under which a connection records its prepared statements.
 const preparedKey = "outbox-cdc/tablesql: prepared"
 
-// prepared is what a connection keeps.
+// prepared records the statements that a connection keeps.
 type prepared struct {
-	names map[string]string // by their text
-	named int               // names that were given, those of failed attempts too
+	names map[string]string // by the statement's text
+	named int               // number of names used so far, including those of failed attempts
 }
 
-// Prepare makes the steps run as prepared statements. Those that the connection
-// does not keep yet it prepares in one round trip, under settings, so that
-// waiting for a locked table has its limit there too.
+// Prepare makes the steps run as prepared statements. It prepares those that the connection does not keep
+// yet, in one round trip. It does so under settings, so that the wait for a locked table is bounded here too.
 func Prepare(ctx context.Context, conn *pgx.Conn, s Settings, steps []Step) error {
 	data := conn.PgConn().CustomData()
 	p, ok := data[preparedKey].(*prepared)
@@ -84,7 +82,7 @@ func Prepare(ctx context.Context, conn *pgx.Conn, s Settings, steps []Step) erro
 		}
 	}
 	if err := p.prepare(ctx, conn, s, missing); err != nil {
-		return err // the caller's pool drops a connection in a failed transaction
+		return err // the caller's pool drops a connection whose transaction has failed
 	}
 	for i := range steps {
 		steps[i].prepared = p.names[steps[i].SQL]
@@ -98,7 +96,7 @@ func (p *prepared) prepare(ctx context.Context, conn *pgx.Conn, s Settings, stat
 	}
 	pipeline := conn.PgConn().StartPipeline(ctx)
 	pipeline.SendQueryParams("BEGIN", nil, nil, nil, nil)
-	s.Guard = nil // nothing is read or written
+	s.Guard = nil // preparing reads and writes no rows
 	pipeline.SendQueryParams(s.Step(nil).SQL, nil, nil, nil, nil)
 	names := make([]string, len(statements))
 	for i, sql := range statements {
@@ -119,9 +117,8 @@ func (p *prepared) prepare(ctx context.Context, conn *pgx.Conn, s Settings, stat
 	return nil
 }
 
-// Prepares says whether a pool's connections may keep prepared statements.
-// Behind a pooler that passes transactions its configuration forbids it
-// (default_query_exec_mode=exec).
+// Prepares reports whether a pool's connections may keep prepared statements. Behind a pooler in transaction
+// mode, the configuration forbids it (default_query_exec_mode=exec).
 func Prepares(cfg *pgx.ConnConfig) bool {
 	return cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
 }

@@ -14,26 +14,23 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Fault says what an error of a statement means for it.
+// Fault says what an error means for the statement that met it.
 type Fault uint8
 
-// The faults.
+// The values of Fault.
 const (
-	// Passing: of the connection, the server or the moment; the statement is
-	// to be repeated.
+	// Passing: the error is temporary, of the connection or the server. Repeat the statement.
 	Passing Fault = iota + 1
-	// Locked: a lock was not to be had in time.
+	// Locked: a lock was not granted in time.
 	Locked
-	// TableRefused: the statement will fail as long as nobody fixes the table,
-	// its privileges or its mapping.
+	// TableRefused: the statement will fail until somebody mends the table, its privileges or its mapping.
 	TableRefused
-	// RowRefused: likewise, but one row of several may be the only reason (a
-	// constraint, a trigger, a value).
+	// RowRefused: as TableRefused, but a single row may be the cause (by a constraint, a trigger or a value).
 	RowRefused
 )
 
-// FaultOf tells by SQLSTATE. An unknown code from the server is a refusal, so
-// that people see it: otherwise the statement would be repeated for ever.
+// FaultOf classifies an error by its SQLSTATE. A code that it does not know is a refusal, so that people see
+// it. Otherwise the statement would be repeated for ever.
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
 func FaultOf(err error) Fault {
 	if _, unusable := errors.AsType[*MappingError](err); unusable {
@@ -44,11 +41,11 @@ func FaultOf(err error) Fault {
 		return Passing
 	}
 	if server.Routine == "RevalidateCachedQuery" {
-		return Passing // DDL gave a prepared statement's result another type; a new connection prepares it again
+		return Passing // DDL gave a prepared statement's result another type. A new connection prepares it anew
 	}
 	fault := faultOfCode(server.Code)
 	if fault == TableRefused && Raised(err) {
-		return RowRefused // whatever the code, other rows may pass
+		return RowRefused // whatever the code says, other rows may pass
 	}
 	return fault
 }
@@ -57,38 +54,38 @@ func faultOfCode(code string) Fault {
 	switch code {
 	case pgerrcode.LockNotAvailable:
 		return Locked
-	case pgerrcode.ReadOnlySQLTransaction: // the server is a standby, or was made read-only
+	case pgerrcode.ReadOnlySQLTransaction: // the server is a standby, or became read-only
 		return Passing
-	case pgerrcode.InvalidSQLStatementName, pgerrcode.DuplicatePreparedStatement: // prepared statement lost or doubled: a pooler's work
+	case pgerrcode.InvalidSQLStatementName, pgerrcode.DuplicatePreparedStatement: // a pooler lost or duplicated a prepared statement
 		return Passing
 	case pgerrcode.FeatureNotSupported, pgerrcode.ActiveSQLTransaction, pgerrcode.InsufficientPrivilege, pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn, pgerrcode.InvalidSchemaName:
 		return TableRefused
 	}
-	switch code[:2] { // the class, which also has codes that no package names yet
+	switch code[:2] { // the class, which may also have codes that pgerrcode lacks
 	case "08", "25", "28", "3D", "40", "53", "55", "57", "58":
-		// Connection, state of the transaction, login, database, rollback, resources, state of an object, operators, system.
-		// Login and database come while connecting: the stream as a whole is affected.
+		// The classes: connection, transaction state, login, database, rollback, resources, object state,
+		// operator, system. Errors of login and database come while connecting, so they concern the stream as
+		// a whole.
 		return Passing
 	case "42", "0A", "3F", "54":
-		// Syntax, names and privileges; features; schemas; limits of the program.
+		// The classes: syntax, names and privileges; features; schemas; program limits.
 		return TableRefused
 	}
 	return RowRefused
 }
 
-// Raised says whether the error comes from a function that the statement has not
-// called itself: a trigger's, or one behind a constraint or a default. Such a
-// function can choose any SQLSTATE, and fail for one row only. The context of an
-// error is in the language of lc_messages, but the names of languages are not.
+// Raised reports whether the error comes from a function that the statement did not call itself: that of a
+// trigger, or one behind a constraint or a default. Such a function can choose any SQLSTATE, and fail for one
+// row only. It is recognised by the error's context. That text is translated by lc_messages, but the names of
+// languages in it are not.
 func Raised(err error) bool {
 	server := postgres.ServerError(err)
 	return server != nil && (strings.Contains(server.Where, "PL/") || strings.Contains(server.Where, "SQL"))
 }
 
-// Exhausted says that the server ran out of what all its sessions share, such as disk or
-// memory, or cannot use its files. A trigger's statement may have met it, and nothing of the
-// row is to blame. A procedural language (pl_exec.c, plpy_elog.c) that raises such a code
-// has it from the function.
+// Exhausted reports whether the server lacks something that all its sessions share, such as disk or memory,
+// or cannot use its files. The statement of a trigger may have met this, so the row is not to blame. A
+// procedural language (pl_exec.c, plpy_elog.c) that raises such a code has it from the trigger's function.
 func Exhausted(err error) bool {
 	server := postgres.ServerError(err)
 	if server == nil || server.Code == pgerrcode.ConfigurationLimitExceeded || strings.HasPrefix(server.File, "pl") {
@@ -97,8 +94,8 @@ func Exhausted(err error) bool {
 	return pgerrcode.IsInsufficientResources(server.Code) || pgerrcode.IsSystemError(server.Code)
 }
 
-// TableError says that the database, or the mapping, refuses what was asked of
-// a table. It will go on doing so until somebody fixes it.
+// TableError says that the database, or the mapping, refuses a request about a table. The refusal lasts until
+// somebody mends the cause.
 type TableError struct {
 	Table *outbox.Table
 	Err   error
@@ -106,31 +103,31 @@ type TableError struct {
 
 func (e *TableError) Error() string {
 	name, text := "table "+e.Table.String(), e.Err.Error()
-	if strings.HasPrefix(text, name+" ") || strings.HasPrefix(text, name+":") { // of a mapping that does not fit
+	if strings.HasPrefix(text, name+" ") || strings.HasPrefix(text, name+":") { // the text of a MappingError begins with the table already
 		return text
 	}
 	return name + " refuses: " + text
 }
 
-// Locked says that somebody has the table locked.
+// Locked reports whether another session has the table locked.
 func (e *TableError) Locked() bool { return FaultOf(e.Err) == Locked }
 
-// Unwrap is the database's or the mapping's error.
+// Unwrap returns the error of the database or of the mapping.
 func (e *TableError) Unwrap() error { return e.Err }
 
-// Refusal turns the error of a statement that reads the table into a TableError, if it is a
-// refusal, and returns other errors as they are.
+// Refusal turns a refusal of a statement that reads the table into a TableError. It returns any other error
+// unchanged.
 func Refusal(t *outbox.Table, err error) error {
 	_, already := errors.AsType[*TableError](err)
 	_, mapped := errors.AsType[*mapping.Error](err)
-	if !already && (mapped || FaultOf(err) != Passing) { // Locked, too: a reader waits for locks of the whole table only
+	if !already && (mapped || FaultOf(err) != Passing) { // includes Locked: a reader waits only for locks of the whole table
 		return &TableError{Table: t, Err: err}
 	}
 	return err
 }
 
-// Unknown says whether a statement may have been committed in spite of the
-// error: the connection broke, or the server ended it, before it answered.
+// Unknown reports whether the statement may have been committed in spite of the error: the connection broke,
+// or the server ended it, before the answer came.
 func Unknown(err error) bool {
 	if err == nil {
 		return false
@@ -139,16 +136,16 @@ func Unknown(err error) bool {
 	return server == nil || cmp.Or(server.SeverityUnlocalized, server.Severity) != "ERROR"
 }
 
-// WithHint adds a hint to the refusal of a statement that the role made on the
-// table. It returns other errors as they are.
+// WithHint adds a hint to the refusal of a statement that the role ran on the table. It returns any other
+// error unchanged.
 func WithHint(err error, t *outbox.Table, role string) error {
 	code := postgres.Code(err)
 	if _, already := errors.AsType[*postgres.Error](err); already {
 		return err
 	}
 	if Raised(err) {
-		// A function of the table's does not find, or may not use, what it names: our sessions
-		// have no schema of an application in their path.
+		// A function of the table does not find, or may not use, an object that it names: the search_path of
+		// our sessions has no schema of an application.
 		switch code {
 		case pgerrcode.UndefinedTable, pgerrcode.UndefinedFunction, pgerrcode.UndefinedObject, pgerrcode.InvalidSchemaName:
 			return postgres.WithHint(err, "a trigger's function, or one that it calls, names this without its schema, and search_path is pg_catalog here: ALTER FUNCTION … SET search_path = …")
@@ -166,7 +163,7 @@ func WithHint(err error, t *outbox.Table, role string) error {
 	return err
 }
 
-// grants are the privileges of the role that reads and marks rows of the table.
+// grants returns the privileges that the role needs to read and mark rows of the table.
 func grants(t *outbox.Table, role string) string {
 	privileges, archive := "SELECT, UPDATE", ""
 	if a := t.Mapping.Archive; a.Name != "" {

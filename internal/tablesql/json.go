@@ -8,19 +8,18 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// This file reads JSON of rows in SQL. A statement is about many rows, and PostgreSQL
-// ends it at one text that is no JSON, at one escape that is no text of the database, and
-// at one document that is nested deeper than its stack. So each document is looked at
-// first, by regular expressions, which raise nothing: IS JSON came with version 16, and
-// raises too. jsonb holds nothing of the kind.
+// This file reads the JSON of rows in SQL. One statement covers many rows, and PostgreSQL would end it at any
+// of these: a text that is not JSON, an escape that the database's encoding lacks, a document nested deeper
+// than its stack allows. So each document is first checked by regular expressions, which raise no error. IS
+// JSON exists only from version 16 on, and raises errors too. A jsonb value needs no check.
 
 const (
 	oidJSON  = 114
 	oidJSONB = 3802
 )
 
-// jsonString matches a string of JSON whose escapes PostgreSQL turns into text: in a
-// database that is not UTF8 only those of ASCII, which every encoding has.
+// jsonString matches a JSON string whose escapes PostgreSQL can turn into text. In a database that is not
+// UTF8 these are only the escapes of ASCII characters, which every encoding has.
 func (r *Relation) jsonString() string {
 	escapes := `000[1-9a-fA-F]|00[1-9a-fA-F][0-9a-fA-F]|0[1-9a-fA-F][0-9a-fA-F]{2}|[1-9a-cA-Ce-fE-F][0-9a-fA-F]{3}|` +
 		`[dD][0-7][0-9a-fA-F]{2}|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}`
@@ -38,10 +37,9 @@ const (
 	jsonContainer = `\[(?:` + jsonBlanks + `|` + jsonAnything + `(?:,` + jsonAnything + `)*)\]|\{(?:` + jsonBlanks + `|` + jsonMember + `(?:,` + jsonMember + `)*)\}`
 )
 
-// soundJSON is the condition that a text is JSON, nested no deeper than
-// outbox.MaxJSONDepth. Each string becomes "", each other scalar 0; then the innermost
-// objects and arrays become 0, again and again. Blanks stay, or what they part would
-// come together.
+// soundJSON returns the condition that a text is JSON, nested no deeper than outbox.MaxJSONDepth. It replaces
+// each string by "" and each other scalar by 0. Then it replaces the innermost objects and arrays by 0, once
+// per level. Blanks are kept, because they separate tokens.
 func (r *Relation) soundJSON(text string) string {
 	replace := func(from, pattern, to string) string {
 		return "regexp_replace(" + from + ", " + sql.Literal(pattern) + ", '" + to + "', 'g')"
@@ -51,7 +49,8 @@ func (r *Relation) soundJSON(text string) string {
 		", n + 1 FROM r WHERE n < " + strconv.Itoa(outbox.MaxJSONDepth) + " AND s ~ '[[{]') SELECT bool_or(s ~ " + sql.Literal("^"+jsonAnything+"$") + ") FROM r)"
 }
 
-// utf8Digits matches the hexadecimal digits of UTF-8 without NUL, asciiDigits those of ASCII.
+// utf8Digits matches the hexadecimal digits of UTF-8 text without NUL, asciiDigits those of ASCII text
+// without NUL.
 const (
 	asciiDigits = `0[1-9a-f]|[1-7][0-9a-f]`
 	utf8Rest    = `[89ab][0-9a-f]`
@@ -59,8 +58,8 @@ const (
 		`|(?:f0[9ab][0-9a-f]|f[1-3]` + utf8Rest + `|f48[0-9a-f])(?:` + utf8Rest + `){2}`
 )
 
-// document is a column's text as JSON. A value that cannot be read is an empty text,
-// which is no JSON.
+// document returns an expression for a column's text as JSON. For a value that cannot be read it gives an
+// empty text, which is not JSON.
 func (r *Relation) document(c *Column) string {
 	var terms []string
 	if most := r.Table.Mapping.MaxRowBytes; most > 0 && !c.short(most) {
@@ -82,8 +81,8 @@ func (r *Relation) document(c *Column) string {
 	return "CASE WHEN " + Ref(c.Name) + " IS NULL THEN NULL WHEN " + strings.Join(terms, " AND ") + " THEN " + text + " ELSE '' END"
 }
 
-// found is one of the places of a value: an array with its text, NULL if nothing is there. The
-// array is NULL where package mapping has an error of the row.
+// found returns an expression for one place of a value: an array with the text at that place, or with NULL if
+// there is nothing. The array itself is NULL where package mapping reports an error of the row.
 func (r *Relation) found(e *outbox.Expr, plain func(*Column) string) string {
 	c := r.Column(e.Column)
 	switch {
@@ -94,19 +93,19 @@ func (r *Relation) found(e *outbox.Expr, plain func(*Column) string) string {
 	}
 	sound := r.soundJSON("d.j")
 	if c.OID == oidJSON {
-		// Few brackets cannot be nested deep, and without \u nothing else is refused.
+		// A text with few brackets is not nested deeply. Without \u, no escape is refused.
 		sound = `CASE WHEN strpos(d.j, '\u') = 0 AND length(d.j) - length(translate(d.j, '[{', '')) <= ` + strconv.Itoa(outbox.MaxJSONDepth) + " AND d.j <> '' THEN true ELSE " + sound + " END"
 	}
 	return "(SELECT CASE WHEN d.j IS NULL THEN ARRAY[NULL::text] WHEN " + sound + " THEN " + follow("d.j::json", "json", e.Pointer) +
 		" END FROM (SELECT " + r.document(c) + " AS j OFFSET 0) AS d)"
 }
 
-// follow reads what a pointer leads to. Each operator takes the last of two equal keys; a path
-// of several (#>) may take what only the first one has.
+// follow returns an expression for what a pointer leads to. It applies one operator per part. Each operator
+// uses the last of two equal keys; a path of several parts (#>) may find what only the first one has.
 func follow(document, sqlType string, pointer []string) string {
 	for _, part := range pointer {
 		if n, err := strconv.Atoi(part); err == nil && n >= 0 && strconv.Itoa(n) == part {
-			document += " #> ARRAY[" + sql.Literal(part) + "]" // of an object or an array
+			document += " #> ARRAY[" + sql.Literal(part) + "]" // works for objects and arrays
 			continue
 		}
 		document += " -> " + sql.Literal(part) + "::text"
@@ -114,7 +113,7 @@ func follow(document, sqlType string, pointer []string) string {
 	return "(SELECT CASE WHEN " + sqlType + "_typeof(p.v) IN ('object', 'array') THEN NULL ELSE ARRAY[p.v #>> '{}'] END FROM (SELECT " + document + " AS v OFFSET 0) AS p)"
 }
 
-// first is the text of a value: of its first place where there is something.
+// first returns an expression for the text of a value: the text at its first place that has one.
 func (r *Relation) first(e *outbox.Expr, plain func(*Column) string) string {
 	if len(e.Pointer) == 0 && len(e.Or) == 0 {
 		return plain(r.Column(e.Column))

@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// State is what a look found of a row.
+// State is the state of a row that was looked up.
 type State byte
 
 // The states.
@@ -20,35 +20,35 @@ const (
 	Absent  State = 'a'
 	Pending State = 'p'
 	Failed  State = 'f'
-	Settled State = 's' // terminal in another way
+	Settled State = 's' // in another terminal state
 	Taken   State = 't' // another relay has it
-	Held    State = 'h' // pending, and locked by us; see Lock
-	Waits   State = 'w' // pending, and not due: where contents are read
-	Again   State = 'r' // not read: it is too long with others
+	Held    State = 'h' // pending, and locked by us (see Lock)
+	Waits   State = 'w' // pending, but not due; only where contents are read
+	Again   State = 'r' // not read: too long together with other rows
 )
 
-// Seen is one row as looked at.
+// Seen is the result of looking up one row.
 type Seen struct {
 	State    State
-	Attempts int64 // the stored count, 0 where none is kept
+	Attempts int64 // the stored count; 0 if none is stored
 }
 
-// Look is rows of one relation to be looked at, and what was seen: Seen is
-// parallel to them.
+// Look is a lookup of rows of one relation. Seen, its result, is parallel to the rows.
 type Look struct {
 	Relation *Relation
 	N        int
 	Row      func(i int) *outbox.Row
 	Seen     []Seen
-	// Contents, if not nil, reads pending rows into Now, parallel to Seen, with their
-	// headers from a side table. Bare: without long values. Changed, which takes SystemColumns:
-	// a row that only its first transaction wrote is not read.
+	// Contents, if not nil, reads pending rows into Now (parallel to Seen), with their headers from a side
+	// table. Bare: without long values. Changed: a row that only its first transaction wrote is not read;
+	// this needs SystemColumns.
 	Contents *Contents
 	Bare     bool
 	Changed  bool
-	Apart    bool // what is read of a row stands apart in memory: see mapping.Arena
+	Apart    bool // each row that is read gets memory of its own: see mapping.Arena
 	Now      []*outbox.Row
-	// Most bounds the bytes of contents of all looks together: a row that comes after so many is a longError. 0: any number.
+	// Most is how many bytes of contents all looks together may read. A further row is a longError. 0: no
+	// limit.
 	Most int
 
 	spent *int
@@ -57,8 +57,8 @@ type Look struct {
 	arena mapping.Arena
 }
 
-// At looks at rows of any number of relations in one snapshot, which it
-// returns, and fills each Look's Seen. prepare: see Prepares.
+// At looks up rows of any number of relations in one snapshot, which it returns. It fills each Look's Seen.
+// prepare: see Prepares.
 func At(ctx context.Context, conn *pgx.Conn, s Settings, prepare bool, looks ...*Look) (outbox.Snapshot, error) {
 	var snapshot outbox.Snapshot
 	spent := 0
@@ -98,15 +98,13 @@ func At(ctx context.Context, conn *pgx.Conn, s Settings, prepare bool, looks ...
 	return snapshot, nil
 }
 
-// Lock begins a transaction on the connection, and locks in it those of the
-// rows that are pending and not locked by somebody else: another relay's own
-// SKIP LOCKED passes over them from then on. It never waits for a row. Each
-// Look's Seen says what became of its rows: Held ones are locked until the
-// transaction ends; Pending ones are locked by somebody else, or were until a
-// moment ago. The snapshot returned is no newer than what was seen. Each Look has Contents.
+// Lock begins a transaction on the connection. In it, Lock locks those rows that are pending and that no
+// other session has locked. Another relay's SKIP LOCKED then passes over them. Lock never waits for a row.
+// Each Look's Seen has the result: a Held row is locked until the transaction ends; a Pending row is locked
+// by another session, or was a moment ago. The returned snapshot is no newer than what was seen. Each Look
+// must have Contents.
 //
-// After an error the transaction is of no more use, and holds nothing once it
-// is rolled back.
+// After an error the transaction is useless. It holds no locks once it is rolled back.
 func Lock(ctx context.Context, conn *pgx.Conn, s Settings, looks ...*Look) (outbox.Snapshot, error) {
 	var snapshot outbox.Snapshot
 	spent := 0
@@ -136,7 +134,7 @@ func Lock(ctx context.Context, conn *pgx.Conn, s Settings, looks ...*Look) (outb
 	return snapshot, nil
 }
 
-// withHeaders adds the step that reads the headers of a side table.
+// withHeaders adds the step that reads headers from a side table.
 func (l *Look) withHeaders(steps []Step) ([]Step, error) {
 	if l.Contents == nil {
 		return steps, nil
@@ -152,7 +150,7 @@ func (l *Look) withHeaders(steps []Step) ([]Step, error) {
 	return append(steps, step), err
 }
 
-// attach gives pending rows the headers that were read. Rows without room for theirs are looked at again.
+// attach gives pending rows the headers that were read. A row whose headers had no room is looked up again.
 func attach(looks []*Look) {
 	for _, l := range looks {
 		for i := range l.Seen {
@@ -167,8 +165,8 @@ func attach(looks []*Look) {
 	}
 }
 
-// begin binds the rows, and takes each as pending and never tried, as most are. lookSQL returns only
-// rows that are something else, which saves a third of the server's work on a look.
+// begin binds the rows. It assumes that each row is pending and was never tried, as most rows are. lookSQL
+// returns only the rows for which this is false, which saves a third of the server's work.
 func (l *Look) begin(spent *int) (Params, error) {
 	l.Seen, l.Now, l.spent = make([]Seen, l.N), make([]*outbox.Row, l.N), spent
 	l.arena.Apart = l.Apart
@@ -185,7 +183,7 @@ func readSnapshot(into *outbox.Snapshot) func(row [][]byte) error {
 	}
 }
 
-// latest is the row as it was seen, if its contents were read, else as it was before.
+// latest returns the row as it was read, or as it was before if its contents were not read.
 func (l *Look) latest(i int) *outbox.Row {
 	if l.Now[i] != nil {
 		return l.Now[i]
@@ -193,13 +191,13 @@ func (l *Look) latest(i int) *outbox.Row {
 	return l.Row(i)
 }
 
-// lookSQL selects the rows that are not as begin takes them, or for which a term does not hold.
+// lookSQL selects the rows for which the assumption of begin, or one of the terms, is false.
 func (r *Relation) lookSQL(state string, terms ...string) string {
 	return "SELECT u.n, " + r.exists() + ", " + state + ", " + r.storedCount() +
 		" FROM " + r.rowList() + " LEFT JOIN " + r.Name() + " AS t ON " + r.sameRow() + " WHERE (" + r.usual(terms...) + ") IS NOT TRUE"
 }
 
-// usual is the condition that a row is as begin takes it, and that the terms hold.
+// usual returns the condition that a row is as begin assumes, and that the terms are true.
 func (r *Relation) usual(terms ...string) string {
 	return allOf(append([]string{r.exists(), r.pending(), r.storedCount() + " = 0"}, terms...)...)
 }
@@ -212,7 +210,7 @@ func (l *Look) read(row [][]byte) error {
 		return err
 	}
 	if l.Seen[n].State == Held {
-		return nil // nobody else can have changed it
+		return nil // nobody else can have changed the row
 	}
 	if string(row[1]) != "t" {
 		l.Seen[n] = Seen{State: Absent}
@@ -229,12 +227,12 @@ func (l *Look) read(row [][]byte) error {
 	return nil
 }
 
-// longError says that rows are too long to be read together, and which one was one too many.
+// longError says that rows are too long to be read together. row is the first one that did not fit.
 type longError struct{ row *outbox.Row }
 
 func (*longError) Error() string { return "the rows are too long to be looked at together" }
 
-// before is how many of the rows stand before it: so many fit, as servers tell rows in their order.
+// before returns how many of the rows come before that row. These fit, because servers return rows in order.
 func (e *longError) before(rows []*outbox.Row) int { return max(0, slices.Index(rows, e.row)) }
 
 func (l *Look) readNow(n int, row [][]byte) (err error) {
@@ -259,11 +257,11 @@ func (l *Look) readLocked(row [][]byte) error {
 	return l.readNow(n, row[2:])
 }
 
-// Records are the steps that lock the pending rows and select columns of them, take a snapshot, and
-// look at the others. A row that is absent then will never come if its transaction had ended for
-// the snapshot. free: rows that others have locked are passed over, and Pending; else they are
-// waited for. If the role may not lock rows, they are only read. The steps are for a transaction
-// that has begun.
+// Records returns the steps that lock the pending rows and select columns of them, then take a snapshot, and
+// then look up the other rows. If a row is absent in that snapshot, and its transaction had ended by then, it
+// will never appear. free: rows that other sessions have locked are skipped, and Pending; otherwise the steps
+// wait for them. If the role may not lock rows, the rows are only read. The steps run in a transaction that
+// has begun.
 func (l *Look) Records(free bool, columns Selected, record func(n int, row [][]byte) error, snapshot *outbox.Snapshot) ([]Step, error) {
 	args, err := l.begin(nil)
 	if err != nil {
@@ -287,18 +285,18 @@ func (l *Look) Records(free bool, columns Selected, record func(n int, row [][]b
 	return append([]Step{locked}, l.after(args, snapshot)...), nil
 }
 
-// lockingSQL selects columns of the rows that meet the condition, and locks them.
+// lockingSQL selects columns of the rows that meet the condition, and locks these rows.
 func (r *Relation) lockingSQL(columns, condition, lock string) string {
 	return "SELECT u.n, " + columns + " FROM " + r.rowList() + " JOIN " + r.Name() + " AS t ON " + r.sameRow() + " WHERE " + Opaque(condition) + lock
 }
 
-// States are the steps that take a snapshot and then look at the rows, in the transaction that has begun.
+// States returns the steps that take a snapshot and then look up the rows, in a transaction that has begun.
 func (l *Look) States(snapshot *outbox.Snapshot) ([]Step, error) {
 	args, err := l.begin(nil)
 	return l.after(args, snapshot), err
 }
 
-// after is the steps that take a snapshot and then look at the rows that are not Held.
+// after returns the steps that take a snapshot and then look up the rows that are not Held.
 func (l *Look) after(args Params, snapshot *outbox.Snapshot) []Step {
 	return []Step{
 		{SQL: "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text", Each: readSnapshot(snapshot)},
@@ -306,7 +304,7 @@ func (l *Look) after(args Params, snapshot *outbox.Snapshot) []Step {
 	}
 }
 
-// Ordinal reads a place in a list of n, counted from 1 by SQL and from 0 here.
+// Ordinal reads a position in a list of n. SQL counts from 1; the result counts from 0.
 func Ordinal(text []byte, n int) (int, error) {
 	i, err := strconv.Atoi(string(text))
 	if err != nil || i < 1 || i > n {
@@ -315,7 +313,7 @@ func Ordinal(text []byte, n int) (int, error) {
 	return i - 1, nil
 }
 
-// Judge says what a row that was looked at in the snapshot means to a publisher.
+// Judge returns what a lookup in the snapshot means for the row's publication.
 func Judge(row *outbox.Row, seen Seen, snapshot *outbox.Snapshot) outbox.CheckState {
 	switch seen.State {
 	case Pending, Held:
@@ -336,9 +334,8 @@ func Judge(row *outbox.Row, seen Seen, snapshot *outbox.Snapshot) outbox.CheckSt
 	return outbox.CheckSettled
 }
 
-// Invisible says that a row which a look in the snapshot found absent may yet
-// appear: its transaction, known from the WAL, had not ended for the snapshot.
-// Commits that wait for a standby are decoded before they are visible.
+// Invisible reports whether a row that a lookup found absent may still appear: its transaction, known from
+// the WAL, had not ended in the snapshot. A commit that waits for a standby is decoded before it is visible.
 func Invisible(row *outbox.Row, s *outbox.Snapshot) bool {
 	return row.XID != 0 && !s.Ended(s.Widen(row.XID))
 }

@@ -10,31 +10,32 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Marking is the SQL that writes outcomes back. Each statement takes RowArrays, then what it names further, and returns
-// the ordinals of the rows that it wrote.
+// Marking is the SQL that writes outcomes back. The arguments of each statement begin with RowArrays. Each
+// statement returns the ordinals of the rows that it wrote.
 type Marking struct {
-	// Sent writes what success means for the table.
+	// Sent writes what a row's success means for the table.
 	Sent string
-	// SentFree is Sent for the rows that nobody has locked.
+	// SentFree is Sent, but skips rows that other sessions have locked.
 	SentFree string
-	// Attempt charges one attempt each; its arguments are AttemptArrays. It returns the new count and
-	// state (State's letters). Empty: the table keeps nothing of an attempt.
+	// Attempt charges one attempt to each row. Its arguments are AttemptArrays. It returns the new count and
+	// the new state (a State letter). AttemptFree skips locked rows. Both are empty if the table stores
+	// nothing of an attempt.
 	Attempt, AttemptFree string
 	// Counted: the table stores a count of attempts.
 	Counted bool
 }
 
-// Attempt is what one row is charged with.
+// Attempt is the charge for one row.
 type Attempt struct {
 	Row    *outbox.Row
 	Reason string
-	// Expected is the count that was read before, where Counted.
+	// Expected is the count that was read before, if the table is Counted.
 	Expected int64
-	// Spends says that the row uses up its budget.
+	// Spends says that the attempt uses up the row's budget.
 	Spends bool
 }
 
-// AttemptArrays are the arguments of Marking.Attempt.
+// AttemptArrays returns the arguments of Marking.Attempt.
 func (r *Relation) AttemptArrays(n int, of func(i int) Attempt) (Params, error) {
 	args, err := r.RowArrays(n, func(i int) *outbox.Row { return of(i).Row })
 	if err != nil {
@@ -57,11 +58,10 @@ func (r *Relation) AttemptArrays(n int, of func(i int) Attempt) (Params, error) 
 
 // Marking builds the statements for the relation.
 //
-// The guard of each is the state: pending, or nothing is written. It needs no
-// version. A mark of success follows a delivery, so it is true whenever it
-// comes, also for a row that was requeued meanwhile; an attempt is guarded by
-// the count that it was charged to. The version column is raised by each, so
-// that writers who guard by it notice.
+// Each statement is guarded by the row's state: it writes only while the row is pending. A guard by version
+// is not needed. A mark of success follows a delivery, so it is right whenever it comes, even if the row was
+// requeued meanwhile. An attempt is also guarded by the count that it was charged to. Each statement raises
+// the version column, so that writers who guard by it notice the change.
 func (r *Relation) Marking() (Marking, error) {
 	m := Marking{Counted: r.Table.Mapping.Status.Attempts != ""}
 	var err error
@@ -89,8 +89,7 @@ func (r *Relation) sentSQL(free bool) (string, error) {
 	return r.change(head, r.sendable(), free, nil, "u.n"), nil
 }
 
-// change completes a statement from its FROM or USING on. It is guarded by the
-// row's state.
+// change completes a statement from its FROM or USING on. The row's state guards it.
 func (r *Relation) change(head, state string, free bool, further []string, returning string, guards ...string) string {
 	with, statement := r.changing(head, state, free, further, returning, guards...)
 	if with != "" {
@@ -99,13 +98,13 @@ func (r *Relation) change(head, state string, free bool, further []string, retur
 	return statement
 }
 
-// changing is change in two parts: what goes into WITH, or nothing, and the statement.
+// changing is change in two parts: the text for WITH, or "", and the statement.
 func (r *Relation) changing(head, state string, free bool, further []string, returning string, guards ...string) (with, statement string) {
 	list, with := r.rowList(further...), ""
 	guards = append([]string{r.sameRow(), Opaque(state)}, guards...)
 	where := " WHERE " + strings.Join(guards, " AND ")
 	if free {
-		// The lock is taken first, passing over rows that others hold.
+		// The rows are locked first, without those that other sessions hold.
 		with = "free AS MATERIALIZED (SELECT u.* FROM " + list + " JOIN " + r.Name() + " AS t ON " + r.sameRow() +
 			" WHERE " + Opaque(state) + " FOR UPDATE OF t SKIP LOCKED)"
 		list = "free AS u"
@@ -113,14 +112,13 @@ func (r *Relation) changing(head, state string, free bool, further []string, ret
 	return with, head + list + where + " RETURNING " + returning
 }
 
-// Opaque hides a condition from the planner, so that it finds rows by their ids or
-// keys only. Otherwise it would read the whole index on the state, which is nearly empty
-// by most statistics of an outbox, and compare each row with the list: 1000 pending rows
-// by 1000 ids take no time, a backlog of a million takes half an hour.
+// Opaque hides a condition from the planner, so that it finds rows by their ids or keys only. Otherwise it
+// would read the whole index on the state, which is nearly empty by most statistics of an outbox, and compare
+// each row with the list. For 1000 pending rows and 1000 ids that is fast; for a backlog of a million rows it
+// takes half an hour.
 func Opaque(condition string) string { return "CASE WHEN " + condition + " THEN true END" }
 
-// assignment is a column that is set to the value of an expression. A column without a name
-// is not mapped, and not set.
+// assignment sets a column to the value of an expression. An empty column is not mapped, and so not set.
 type assignment struct{ column, value string }
 
 func sets(all []assignment) string {
@@ -133,7 +131,8 @@ func sets(all []assignment) string {
 	return strings.Join(set, ", ")
 }
 
-// update begins a statement that sets columns and raises the row's version; empty: it would set none.
+// update begins a statement that sets columns and raises the row's version. It returns "" if there is no
+// column to set.
 func (r *Relation) update(set []assignment) string {
 	if sets(set) == "" {
 		return ""
@@ -141,7 +140,7 @@ func (r *Relation) update(set []assignment) string {
 	return "UPDATE " + r.Name() + " AS t SET " + sets(append(set, r.raised()...)) + " FROM "
 }
 
-// sentValues say that a row was sent; none: no column does.
+// sentValues returns the values that say that a row was sent. It returns none if no column says so.
 func (r *Relation) sentValues() []assignment {
 	s := &r.Table.Mapping.Status
 	state := s.Column
@@ -161,7 +160,7 @@ func (r *Relation) sentValues() []assignment {
 	}
 }
 
-// cleared sets a column to NULL, if it takes NULL.
+// cleared sets a column to NULL, if the column accepts NULL.
 func (r *Relation) cleared(column string) assignment {
 	if c := r.Column(column); c != nil && c.NotNull {
 		return assignment{}
@@ -169,7 +168,7 @@ func (r *Relation) cleared(column string) assignment {
 	return assignment{column, "NULL"}
 }
 
-// noError clears the last error, to an empty text where the column takes no NULL.
+// noError clears the last error. The value is an empty text if the column accepts no NULL.
 func (r *Relation) noError() assignment {
 	column := r.Table.Mapping.Status.LastError
 	if c := r.Column(column); c != nil && c.NotNull {
@@ -178,9 +177,9 @@ func (r *Relation) noError() assignment {
 	return assignment{column, "NULL"}
 }
 
-// raised raises the row's version, and sets the time of its change. After the greatest version comes 1,
-// since writers who guard by the version must notice each change; not 0 or less, which JPA takes
-// for a row that is not stored yet.
+// raised raises the row's version and sets the time of its change. The greatest version is followed by 1,
+// since writers who guard by the version must notice each change. It is never 0 or less, which JPA takes for
+// a row that is not stored yet.
 func (r *Relation) raised() []assignment {
 	s, version := &r.Table.Mapping.Status, ""
 	if s.Version != "" {
@@ -189,13 +188,13 @@ func (r *Relation) raised() []assignment {
 	return []assignment{{s.Version, version}, r.set(s.TouchedAt, "now()")}
 }
 
-// raisedAttempts is the stored count and one more. It stays at the greatest that
-// the column can hold, so that no row is refused for its count.
+// raisedAttempts returns the stored count plus one. It stays at the greatest value that the column can hold,
+// so that no row is refused for its count.
 func (r *Relation) raisedAttempts() string {
 	return fmt.Sprintf("least(%s, %d) + 1", r.counted(), r.Column(r.Table.Mapping.Status.Attempts).greatest()-1)
 }
 
-// charged is the count that an attempt leaves: one more, or the whole budget of a row that spends it.
+// charged returns the count after an attempt: one more, or the whole budget for a row that spends it.
 func (r *Relation) charged() string {
 	s, raised := &r.Table.Mapping.Status, r.raisedAttempts()
 	if s.MaxAttempts <= 0 {
@@ -204,7 +203,7 @@ func (r *Relation) charged() string {
 	return fmt.Sprintf("CASE WHEN u.spends THEN greatest(%s, least(%s, %d)) ELSE %[1]s END", raised, r.budget(), r.Column(s.Attempts).greatest())
 }
 
-// greatest is the greatest value of a counter's type.
+// greatest returns the greatest value of a counter's type.
 func (c *Column) greatest() int64 {
 	switch c.OID {
 	case oidInt2:
@@ -232,8 +231,8 @@ func (r *Relation) attemptSQL(free bool) string {
 	return r.change(head, r.pending(), free, further, "u.n, "+r.storedCount()+", "+r.state(), guards...)
 }
 
-// failedSet writes FAILED where this attempt uses up the budget. Without
-// a stored count, only a budget of one can be used up.
+// failedSet writes FAILED if this attempt uses up the budget. Without a stored count, only a budget of one
+// can be used up.
 func (r *Relation) failedSet() []assignment {
 	s := &r.Table.Mapping.Status
 	spent := ""
@@ -254,7 +253,7 @@ func (r *Relation) failedSet() []assignment {
 	return set
 }
 
-// failedValues say that a row has failed.
+// failedValues returns the values that say that a row has failed.
 func (r *Relation) failedValues() []assignment {
 	s := &r.Table.Mapping.Status
 	state := s.Column
@@ -264,9 +263,8 @@ func (r *Relation) failedValues() []assignment {
 	return []assignment{{state, sql.Literal(s.Failed)}, r.set(s.FailedAt, "now()"), {s.Resend, "false"}}
 }
 
-// Reason is an error's text as the table's last_error column takes it: valid
-// UTF-8 without NUL, only characters of the database's encoding, and no more than the
-// mapping and the column allow.
+// Reason returns an error's text as the last_error column accepts it: valid UTF-8 without NUL, only
+// characters of the database's encoding, and no longer than the mapping and the column allow.
 func (r *Relation) Reason(text string) string {
 	s := &r.Table.Mapping.Status
 	limit := s.LastErrorMax

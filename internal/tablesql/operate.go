@@ -13,12 +13,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// This file holds the SQL of what operators do to rows.
+// This file has the SQL for what operators do to rows.
 
-// RowState is the state of the rows that an operator chooses from.
+// RowState is the state of the rows that an operator selects from.
 type RowState byte
 
-// The states.
+// The values of RowState.
 const (
 	RowsPending RowState = iota + 1
 	RowsFailed
@@ -28,21 +28,20 @@ const (
 
 func (s RowState) String() string { return [...]string{"", "PENDING", "FAILED", "SENT", "any"}[s] }
 
-// Filter chooses rows of a state. Zero fields exclude nothing.
+// Filter selects rows of a state. Zero fields exclude no row.
 type Filter struct {
 	State RowState
-	IDs   []string // as outbox.Row has them
-	// Topic and Key as records have them; the key of a uuid mapping as its text.
+	IDs   []string // in the form of outbox.Row.ID
+	// Topic and Key are in the form that records have. The key of a uuid mapping is the uuid's text.
 	Topic, Key *string
-	// Error is a regular expression of PostgreSQL's that the stored error
-	// matches somewhere, whatever its case.
+	// Error is a PostgreSQL regular expression that matches a part of the stored error, ignoring case.
 	Error string
 	// Since and Until bound the row's time (see TimeOf): Since ≤ time < Until.
 	Since, Until time.Time
 }
 
-// TimeOf are the columns that Since and Until are compared with, the first of
-// them that is set; none: the table has no such time.
+// TimeOf returns the columns that Since and Until are compared with; the first one that is set counts. It
+// returns none if the table has no such time.
 func (r *Relation) TimeOf(state RowState) []string {
 	m := &r.Table.Mapping
 	var columns []string
@@ -58,8 +57,8 @@ func (r *Relation) TimeOf(state RowState) []string {
 	return notEmpty([]string{m.CreatedAt})
 }
 
-// inState is the condition that a row is in the state, or a MappingError: the table has
-// no such rows.
+// inState returns the condition that a row is in the state, or a MappingError if the table cannot have such
+// rows.
 func (r *Relation) inState(state RowState) (string, error) {
 	condition := map[RowState]string{RowsPending: r.ourPending(), RowsFailed: r.ourFailed(), RowsSent: r.ofOurs(r.sent()), RowsAny: r.ofOurs("true")}[state]
 	hint := "its mapping has no failed state (status.failed, failed_at, or attempts with max_attempts)"
@@ -76,7 +75,7 @@ func (r *Relation) inState(state RowState) (string, error) {
 	return "", r.unfit("keeps no "+state.String()+" rows", hint)
 }
 
-// picked is the condition of a filter.
+// picked returns the condition of a filter.
 func (r *Relation) picked(p *Params, filter *Filter) (string, error) {
 	condition, err := r.inState(filter.State)
 	if err != nil {
@@ -85,7 +84,7 @@ func (r *Relation) picked(p *Params, filter *Filter) (string, error) {
 	return r.pickedOf(p, condition, filter)
 }
 
-// pickedOf is picked of rows for which the condition holds, whatever their state.
+// pickedOf is picked for the rows for which condition is true, whatever their state.
 func (r *Relation) pickedOf(p *Params, condition string, filter *Filter) (string, error) {
 	var err error
 	terms := []string{"(" + condition + ")"}
@@ -145,11 +144,11 @@ func (r *Relation) withKey(p *Params, key string) (string, error) {
 	return expression + " = " + p.Bind([]byte(value), sqlType), nil
 }
 
-// finerThanNanoseconds are digits of a second that time.Parse drops.
+// finerThanNanoseconds matches digits of a second that time.Parse drops.
 var finerThanNanoseconds = regexp.MustCompile(`[.,]\d{10}`)
 
-// momentText is a time that people write, in any zone. PostgreSQL would read the zone for timestamptz alone, and
-// round what is finer than microseconds.
+// momentText parses a time that people write, in any zone. PostgreSQL would read the zone for timestamptz
+// only, and round what is finer than microseconds.
 func momentText(key string) (string, bool) {
 	t, err := time.Parse(time.RFC3339Nano, key)
 	if err != nil || finerThanNanoseconds.MatchString(key) {
@@ -158,7 +157,7 @@ func momentText(key string) (string, bool) {
 	return rfc3339Text(t.UTC().Format(time.RFC3339Nano))
 }
 
-// keyForm says how a key is written.
+// keyForm returns how a key is written.
 func (r *Relation) keyForm() string {
 	key := r.Table.Mapping.Key
 	switch {
@@ -179,7 +178,7 @@ func (r *Relation) withError(p *Params, pattern string) (string, error) {
 	if column == "" {
 		return "", r.unfit("keeps no errors", "map last_error, or filter rows in another way")
 	}
-	// Letters beyond ASCII have a case in the database's collation only.
+	// Only the database's collation knows the case of letters beyond ASCII.
 	return "(" + r.Column(column).printed() + `) COLLATE "default" ~* ` + p.Bind([]byte(pattern), "text"), nil
 }
 
@@ -189,52 +188,53 @@ func (r *Relation) timed(p *Params, state RowState, operator string, at time.Tim
 		return "", r.unfit("has no time of its rows", "map created_at, or filter rows in another way")
 	}
 	moment := p.Bind([]byte(at.UTC().Format(time.RFC3339Nano)), "timestamptz")
-	if len(columns) == 1 { // as it is, so that an index serves it
+	if len(columns) == 1 { // compared directly, so that an index serves it
 		return r.when(columns[0], operator, moment), nil
 	}
 	return "coalesce(" + joined(columns, ", ", r.timestamp) + ") " + operator + " " + moment, nil
 }
 
-// Counting counts picked rows up to a limit and one more.
+// Counting counts the selected rows, up to limit and one more.
 func (r *Relation) Counting(filter *Filter, limit int) (Step, error) {
 	var p Params
 	where, err := r.picked(&p, filter)
 	return Step{SQL: "SELECT count(*) FROM (SELECT 1 FROM " + r.Name() + " AS t WHERE " + where + " LIMIT " + strconv.Itoa(limit+1) + ") AS counted", Args: p}, err
 }
 
-// PickIDs finds the ids of picked rows in the order of sweeping, except ids that are too long.
+// PickIDs finds the ids of the selected rows in the order of sweeping, except ids that are too long.
 func (r *Relation) PickIDs(filter *Filter, limit int, found func(id string)) (Step, error) {
 	var p Params
 	where, err := r.picked(&p, filter)
 	return Step{SQL: r.selectIDs(where) + r.inOrder(limit), Args: p, Each: r.eachID(found)}, err
 }
 
-// List says what is listed of picked rows, in the order of sweeping.
+// List says what is listed of the selected rows, in the order of sweeping.
 type List struct {
 	Limit int
-	// Characters, and one more, are shown of each column that a writer can make long.
+	// Characters is how many characters are shown of each column that a writer can make long; one more is
+	// read.
 	Characters int
-	// Payload is the longest payload that is shown; 0: none is.
+	// Payload is the length of the longest payload that is shown; 0: no payload is shown.
 	Payload int
-	// Parks are scopes: a Listed row names the first that it is in.
+	// Parks are scopes. Listed.Park names the first scope that the row is in.
 	Parks []outbox.Scope
-	// Newest: the last in the order of sweeping come first.
+	// Newest reverses the order: the last row in the order of sweeping comes first.
 	Newest bool
 }
 
-// Listed is a row for people.
+// Listed is a row as people see it.
 type Listed struct {
 	ID                            []string
 	State, Topic                  string
-	Key                           *string // nil: NULL or none is mapped
-	Created, Due, Sent, Failed    string  // RFC 3339 in UTC, or empty
+	Key                           *string // nil: it is NULL, or no key is mapped
+	Created, Due, Sent, Failed    string  // in RFC 3339 and UTC, or empty
 	Attempts, Error, PayloadBytes string
-	Payload                       *string // nil: NULL, or not shown
-	Park                          int     // place among List.Parks; -1: it is in none
-	Bytes                         int     // that were read
+	Payload                       *string // nil: it is NULL, or is not shown
+	Park                          int     // index in List.Parks; -1: the row is in none
+	Bytes                         int     // number of bytes that were read
 }
 
-// Listing lists picked rows for people.
+// Listing lists the selected rows for people.
 func (r *Relation) Listing(filter *Filter, list List, each func(*Listed) error) (Step, error) {
 	var p Params
 	where, err := r.picked(&p, filter)
@@ -253,13 +253,13 @@ func (r *Relation) Listing(filter *Filter, list List, each func(*Listed) error) 
 	return Step{SQL: "SELECT " + strings.Join(columns, ", ") + " FROM " + r.Name() + " AS t WHERE " + where + order, Args: p, Each: read}, err
 }
 
-// newestFirst is the reverse order of sweeping, as far as an index can have it.
+// newestFirst returns the reverse order of sweeping, as far as an index can provide it.
 func (r *Relation) newestFirst(most int) string {
 	by := slices.Concat(r.Table.Mapping.Order, r.Table.Mapping.ID)
 	return " ORDER BY " + joined(by, ", ", func(column string) string { return Ref(column) + " DESC" }) + limit(most)
 }
 
-// firstCovering is the place among scopes, from 1, of the first that covers the row.
+// firstCovering returns an expression for the position, from 1, of the first scope that covers the row.
 func (r *Relation) firstCovering(p *Params, scopes []outbox.Scope) string {
 	var cases strings.Builder
 	for i := range scopes {
@@ -301,20 +301,20 @@ func (r *Relation) listed(characters int) []string {
 	}
 }
 
-// shownKey is the beginning of the key for people.
+// shownKey returns the beginning of the key as people see it.
 func (r *Relation) shownKey(characters int) string {
 	key := r.Table.Mapping.Key
 	switch {
 	case !key.Plain():
 		return "left(" + r.keyText() + ", " + strconv.Itoa(characters) + ")"
 	case key.Encoding == outbox.EncodingRFC3339:
-		return "regexp_replace(" + printedTime(Ref(key.Column), Ref(key.Column)) + `, '[.]?0+Z$', 'Z')` // as the record has it
+		return "regexp_replace(" + printedTime(Ref(key.Column), Ref(key.Column)) + `, '[.]?0+Z$', 'Z')` // in the form that the record has
 	}
 	return r.Column(key.Column).prefix(characters)
 }
 
-// size is how many bytes the column has in a record; how many it takes in the
-// table where it is so long that printing it could fail.
+// size returns how many bytes the column has in a record. For a column that may be too long to print, it is
+// how many bytes the column takes in the table.
 func (c *Column) size() string {
 	if c.sized() {
 		return "octet_length(" + Ref(c.Name) + ")"
@@ -323,8 +323,8 @@ func (c *Column) size() string {
 	return "CASE WHEN " + fits + " THEN octet_length(" + c.printed() + ") ELSE " + stored + " END"
 }
 
-// shownPayload is the payload for people: text as it is, bytes by their octal escapes
-// where they are not printable; NULL if it has more than most bytes.
+// shownPayload returns the payload as people see it: text as it is, bytes that are not printable as octal
+// escapes. It is NULL if the payload has more than most bytes.
 func (r *Relation) shownPayload(most int) string {
 	if most == 0 {
 		return "NULL"
@@ -364,21 +364,21 @@ func (r *Relation) readListed(row [][]byte, parks int) (*Listed, error) {
 	return l, err
 }
 
-// Change is a statement that changes rows in a state. It passes over rows that are not, or no longer, in it, and rows
-// that somebody has locked.
+// Change is a statement that changes rows in a given state. It skips rows that are no longer in that state,
+// and rows that other sessions have locked.
 type Change struct {
 	relation *Relation
 	sql      string
 }
 
-// Of is the statement for rows with the ids. It gives the ids of those that it changed.
+// Of returns the statement for the rows with these ids. It calls changed with each id whose row it changed.
 func (c *Change) Of(ids []string, changed func(id string)) (Step, error) {
 	var args Params
 	err := c.relation.bindIDs(&args, len(ids), func(i int) string { return ids[i] })
 	return Step{SQL: c.sql, Args: args, Each: ordinals(ids, changed)}, err
 }
 
-// ordinals reads rows that are only an ordinal, the place among ids.
+// ordinals reads rows that have only an ordinal, which is a position in ids.
 func ordinals(ids []string, found func(id string)) func(row [][]byte) error {
 	return func(row [][]byte) error {
 		n, err := Ordinal(row[0], len(ids))
@@ -389,10 +389,10 @@ func ordinals(ids []string, found func(id string)) func(row [][]byte) error {
 	}
 }
 
-// Requeue makes rows in a state PENDING as if they had never been tried.
+// Requeue makes rows in a state PENDING, as if they had never been tried.
 //
-// If there is a resend column, only it and the count are written: it makes a row
-// PENDING whatever else it is.
+// If there is a resend column, only that column and the count are written: it makes a row PENDING whatever
+// its other columns say.
 func (r *Relation) Requeue(state RowState) (*Change, error) {
 	condition, err := r.inState(state)
 	if err != nil {
@@ -424,7 +424,7 @@ func (r *Relation) untriedSet() []assignment {
 	return set
 }
 
-// Delete removes rows in a state.
+// Delete deletes rows in a state.
 func (r *Relation) Delete(state RowState) (*Change, error) {
 	condition, err := r.inState(state)
 	if err != nil {
@@ -434,8 +434,7 @@ func (r *Relation) Delete(state RowState) (*Change, error) {
 	return &Change{r, "WITH " + free + " " + change}, nil
 }
 
-// Dismiss gives FAILED rows another status, one that is neither pending, sent
-// nor failed.
+// Dismiss gives FAILED rows another status. It must not be one of the pending, sent or failed values.
 func (r *Relation) Dismiss(status string) (*Change, error) {
 	s := &r.Table.Mapping.Status
 	switch {
@@ -451,22 +450,23 @@ func (r *Relation) Dismiss(status string) (*Change, error) {
 	return r.updateOf(condition, r.update([]assignment{{s.Column, sql.Literal(status)}})), nil
 }
 
-// changeOf completes a statement from its FROM or USING on. free is the query for its WITH: rows of the list that meet
-// the condition and are not locked.
+// changeOf completes a statement from its FROM or USING on. free is the query for its WITH: the rows of the
+// list that meet the condition and are not locked.
 func (r *Relation) changeOf(condition, head string) (free, change string) {
 	return "free AS MATERIALIZED (SELECT u.* FROM " + r.list() + " JOIN " + r.Name() + " AS t ON " + r.sameID() +
 			" WHERE " + Opaque(condition) + " FOR UPDATE OF t SKIP LOCKED)",
 		head + "free AS u WHERE " + r.sameID() + " AND " + Opaque(condition) + " RETURNING u.n"
 }
 
-// updateOf takes rows out of the state of the condition. A row that a trigger keeps in it does not count as changed.
+// updateOf moves rows out of the state of the condition. A row that a trigger keeps in that state does not
+// count as changed.
 func (r *Relation) updateOf(condition, head string) *Change {
 	free, change := r.changeOf(condition, head)
 	return &Change{r, "WITH " + free + ", done AS (" + change + ", " + Opaque(condition) + " IS TRUE AS still) SELECT n FROM done WHERE NOT still"}
 }
 
-// Overtaken finds the ids of rows whose key has a later row, by the order columns, that was
-// SENT. ok is false if rows have no key or the table keeps no SENT rows.
+// Overtaken finds the ids of rows whose key has a later row, by the order columns, that is SENT. ok is false
+// if rows have no key, or if the table keeps no SENT rows.
 func (r *Relation) Overtaken(ids []string, found func(id string)) (step Step, ok bool, err error) {
 	sent := r.sent()
 	if r.Table.Mapping.Key == nil || sent == "false" {
@@ -491,8 +491,8 @@ func (r *Relation) Overtaken(ids []string, found func(id string)) (step Step, ok
 	}, true, nil
 }
 
-// Records selects the columns of picked rows' records, in the order of sweeping.
-// In a table without state it ignores the filter's state.
+// Records selects the columns of the selected rows' records, in the order of sweeping. For a table without
+// state it ignores the filter's state.
 func (r *Relation) Records(filter *Filter, columns Selected, limit int) (Step, error) {
 	var p Params
 	condition := r.ofOurs("true")
@@ -508,8 +508,8 @@ func (r *Relation) Records(filter *Filter, columns Selected, limit int) (Step, e
 	return step, err
 }
 
-// RecordOf selects the same of a row that is not in the table but a JSON object of
-// its columns; missing ones are NULL.
+// RecordOf selects the same columns of a row that is given as a JSON object and is not in the table. Missing
+// members are NULL.
 func (r *Relation) RecordOf(object []byte, columns Selected) Step {
 	var p Params
 	row := "json_populate_record(NULL::" + r.Name() + ", " + p.Bind(object, "json") + ")"

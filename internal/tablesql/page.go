@@ -14,16 +14,16 @@ type PageQuery struct {
 	relation *Relation
 	columns  Selected
 	params   Params
-	where    []string // terms; those that are empty say nothing
-	none     bool     // nothing can match
-	// from is WantedAmong's list of ids, and on joins it with the table.
+	where    []string // terms of the condition; an empty one means true
+	none     bool     // no row can match
+	// from is the list of ids of WantedAmong. on joins it with the table.
 	from, on string
 	limit    int
 	byTime   bool // see ByTime
 	anyOrder bool // see AnyOrder
 }
 
-// Page selects the pending, due rows, with the columns.
+// Page selects the columns of pending rows that are due.
 func (r *Relation) Page(columns Selected, limit int) *PageQuery {
 	return &PageQuery{relation: r, columns: columns, limit: limit, where: []string{r.ourPending(), r.due(), r.shortIDs()}}
 }
@@ -34,13 +34,13 @@ func (r *Relation) PendingIDs(limit int) *PageQuery {
 	return &PageQuery{relation: r, columns: Selected{list: columns}, where: []string{r.ourPending(), short}, limit: limit}
 }
 
-// WantedAmong begins a query for Among, of rows with the ids.
+// WantedAmong begins a query for Among, on rows with these ids.
 func (r *Relation) WantedAmong(ids []string) (*PageQuery, error) {
 	params, from, on, err := r.bindList(ids)
 	return &PageQuery{relation: r, params: params, from: from, on: on, where: []string{r.due()}}, err
 }
 
-// Add selects one more column, behind the others.
+// Add selects one more column, after the others.
 func (q *PageQuery) Add(column *Column) {
 	ref := Ref(column.Name)
 	q.columns.list += ", " + ref
@@ -49,8 +49,8 @@ func (q *PageQuery) Add(column *Column) {
 	}
 }
 
-// Include wants rows of any of the scopes. A list of topics is hidden from the planner: it would
-// begin with the topics and sort what it finds.
+// Include restricts the query to rows of any of the scopes. A list of topics is hidden from the planner,
+// which would otherwise begin with the topics and sort what it finds.
 func (q *PageQuery) Include(scopes []outbox.Scope) {
 	condition, all := q.relation.covering(&q.params, scopes)
 	switch {
@@ -64,7 +64,7 @@ func (q *PageQuery) Include(scopes []outbox.Scope) {
 	}
 }
 
-// Exclude wants no row of any of the scopes, nor of the ids.
+// Exclude leaves out rows of the scopes and rows with the ids.
 func (q *PageQuery) Exclude(scopes []outbox.Scope, ids []string) {
 	condition, all := q.relation.covering(&q.params, scopes)
 	switch {
@@ -78,23 +78,24 @@ func (q *PageQuery) Exclude(scopes []outbox.Scope, ids []string) {
 	}
 }
 
-// Known wants rows of these topics only; nil: of any.
+// Known restricts the query to rows of these topics; nil: no restriction.
 func (q *PageQuery) Known(topics []outbox.Scope) {
 	if topics != nil {
 		q.Include(topics)
 	}
 }
 
-// matchNothing: Step says so; Among, and a Step that is run all the same, find no row.
+// matchNothing makes the query match no row. Step reports that; Among, and a Step that is run all the same,
+// find no row.
 func (q *PageQuery) matchNothing() { q.none, q.where = true, append(q.where, "false") }
 
-// Old wants rows that were created longer ago than the age.
+// Old restricts the query to rows created longer ago than age.
 func (q *PageQuery) Old(age time.Duration) {
 	q.where = append(q.where, q.relation.older(&q.params, age))
 }
 
-// Missed wants rows that can count as missed: past the head start and their grace.
-// A row that waited for its time needs no grace.
+// Missed restricts the query to rows that can count as missed: older than the head start and their grace. A
+// row that waited for its time needs no grace.
 func (q *PageQuery) Missed() {
 	m := &q.relation.Table.Mapping
 	q.Old(m.HeadStart)
@@ -105,13 +106,13 @@ func (q *PageQuery) Missed() {
 	q.where = append(q.where, grace)
 }
 
-// Tied wants rows whose tie column compares so with a value; see TieColumn.
+// Tied restricts the query to rows whose tie column compares in this way with a value; see TieColumn.
 func (q *PageQuery) Tied(comparison, value string) {
 	c := q.relation.TieColumn()
 	q.where = append(q.where, Ref(c.Name)+" "+comparison+" "+q.params.Bind([]byte(value), c.Type))
 }
 
-// Step is the query. Nothing says that no row can match.
+// Step returns the query. nothing: no row can match.
 func (q *PageQuery) Step(each func(row [][]byte) error) (step Step, nothing bool) {
 	step = Step{Args: q.params, Each: each}
 	switch {
@@ -127,19 +128,18 @@ func (q *PageQuery) Step(each func(row [][]byte) error) (step Step, nothing bool
 	return step, q.none
 }
 
-// selecting selects from the wanted rows that also meet the terms.
+// selecting selects from the wanted rows for which the further terms are true.
 func (q *PageQuery) selecting(columns string, also ...string) string {
 	return "SELECT " + columns + " FROM " + q.relation.Name() + " AS t WHERE " + conjunction(slices.Concat(q.where, also)...)
 }
 
-// IDs is the query of PendingIDs.
+// IDs returns the query of PendingIDs.
 func (q *PageQuery) IDs(found func(id string)) (step Step, nothing bool) {
 	return q.Step(q.relation.eachID(found))
 }
 
-// Among looks rows up by the ids of WantedAmong: it gives the ordinal of each that
-// is pending, whether it is wanted, and then the columns. A tied value, if any, is
-// asked of all of them.
+// Among looks rows up by the ids of WantedAmong. For each pending row it returns the ordinal, whether the row
+// is wanted, and the columns. If tied is set, each row must have that value in the tie column.
 func (q *PageQuery) Among(columns Selected, tied *string, each func(row [][]byte) error) Step {
 	wanted := conjunction(q.where...)
 	if wanted != "true" {
@@ -149,17 +149,17 @@ func (q *PageQuery) Among(columns Selected, tied *string, each func(row [][]byte
 	if tied != nil {
 		q.Tied("=", *tied)
 	}
-	// OFFSET makes the planner look each row up: it would rather scan a small table.
+	// OFFSET makes the planner look up each row. Otherwise it would scan a small table.
 	sql := "SELECT u.n, x.* FROM " + q.from + " CROSS JOIN LATERAL (SELECT " + wanted + ", " + columns.list + " FROM " + q.relation.Name() +
 		" AS t WHERE " + q.on + " AND " + Opaque(conjunction(q.where...)) + " OFFSET 0) AS x ORDER BY u.n"
 	return Step{SQL: sql, Args: q.params, Each: each}
 }
 
-// FailedOfKeys selects a FAILED row of every key that has one, the first in table
-// order, of at most so many keys. The table must have a key.
+// FailedOfKeys selects one FAILED row of every key that has one, the first in table order, for at most the
+// given number of keys. The table must have a key.
 func (r *Relation) FailedOfKeys(columns Selected, most int, each func(row [][]byte) error) Step {
 	key, _, _ := r.key()
-	scope := key + ", " + r.topic() // tells keys apart
+	scope := key + ", " + r.topic() // identifies a key
 	return Step{
 		SQL: "SELECT DISTINCT ON (" + scope + ") " + columns.list + " FROM " + r.Name() + " AS t WHERE " + r.ourFailed() + " AND " +
 			key + " IS DISTINCT FROM NULL ORDER BY " + scope + ", " + strings.Join(r.order(), ", ") + limit(most),
@@ -167,17 +167,17 @@ func (r *Relation) FailedOfKeys(columns Selected, most int, each func(row [][]by
 	}
 }
 
-// inOrder is ORDER BY and LIMIT of rows in table order.
+// inOrder returns ORDER BY and LIMIT for rows in table order.
 func (r *Relation) inOrder(most int) string {
 	return " ORDER BY " + strings.Join(r.order(), ", ") + limit(most)
 }
 
 func limit(n int) string { return " LIMIT " + strconv.Itoa(n) }
 
-// order is the table order: the mapping's order columns, then the column that rises with each
-// INSERT. If there is none: rows that were tried before come first, since their key's later rows are
-// not tried before they are through (and their new version lost its place); then the order of
-// insertion within a transaction, cmin and ctid, if they may be read, else the id.
+// order returns the table order: the mapping's order columns, then the column that rises with each INSERT. If
+// there is no such column, rows that were tried before come first: later rows of their key are not tried
+// before they are done, and their new version lost its place in the table. Then follows the order of
+// insertion within a transaction, by cmin and ctid if the role may read them, otherwise by the id.
 func (r *Relation) order() []string {
 	m := &r.Table.Mapping
 	var by []string
@@ -195,7 +195,7 @@ func (r *Relation) order() []string {
 		by = append(by, r.withoutError())
 	}
 	if r.SystemColumns {
-		// cid is a number without an order of its own.
+		// The type cid has no order of its own, so it is read as a number.
 		return append(by, "t.cmin::text::bigint", "t.ctid")
 	}
 	for _, name := range m.ID {
@@ -204,8 +204,8 @@ func (r *Relation) order() []string {
 	return by
 }
 
-// Rising is the order or id column that tells which of a transaction's rows was inserted first.
-// Empty: there is none.
+// Rising returns the order or id column that tells which of a transaction's rows was inserted first; "" if
+// there is none.
 func (r *Relation) Rising() string {
 	for _, name := range slices.Concat(r.Table.Mapping.Order, r.Table.Mapping.ID) {
 		if c := r.Column(name); c != nil && c.rises {
@@ -215,8 +215,8 @@ func (r *Relation) Rising() string {
 	return ""
 }
 
-// TieColumn is the only order column, if its values have an exact text; otherwise nil. Many rows may tie
-// in it, as those of one transaction do in its time.
+// TieColumn returns the order column, if it is the only one and its values have an exact text; otherwise nil.
+// Many rows may have the same value there, as the rows of one transaction have the same time.
 func (r *Relation) TieColumn() *Column {
 	if len(r.Table.Mapping.Order) != 1 {
 		return nil

@@ -14,7 +14,7 @@ type Params struct {
 	formats []int16
 }
 
-// Texts are values in text form.
+// Texts returns Params with values in text form.
 func Texts(values ...[]byte) Params {
 	return Params{values: values, formats: make([]int16, len(values))}
 }
@@ -29,10 +29,9 @@ func (p *Params) BindArray(a *Array, elementType string) string {
 	return p.bindArray(len(a.elements), a.at, elementType)
 }
 
-// bindArray sends the array in binary form where the elements' type has one here and all of
-// them are written as the server writes them. Else it sends text, and the server
-// says what is wrong. Reading a thousand uuids as text costs the server a sixth of
-// what marking their rows does.
+// bindArray sends the array in binary form, if the type has one here and every element is written as the
+// server writes it. Otherwise it sends text, and the server reports what is wrong. Reading a thousand uuids
+// as text costs the server a sixth of what marking their rows costs.
 func (p *Params) bindArray(n int, element func(i int) string, elementType string) string {
 	if form, ok := binaryForms[elementType]; ok {
 		if value, ok := binaryArray(form, n, element); ok {
@@ -47,8 +46,8 @@ func (p *Params) bind(value []byte, format int16, sqlType string) string {
 	return fmt.Sprintf("$%d::%s", len(p.values), sqlType)
 }
 
-// bindIDs binds row ids, one array for each id column. An id with another
-// number of parts is an error: another mapping made it.
+// bindIDs binds row ids, one array for each id column. An id with another number of parts, made under another
+// mapping, is an error.
 func (r *Relation) bindIDs(p *Params, n int, id func(i int) string) error {
 	columns := r.ids()
 	for i := range n {
@@ -63,7 +62,7 @@ func (r *Relation) bindIDs(p *Params, n int, id func(i int) string) error {
 	return nil
 }
 
-// idPart is one part of a row id.
+// idPart returns one part of a row id.
 func idPart(id string, at int) string {
 	for range at {
 		_, id, _ = strings.Cut(id, "\x00")
@@ -72,7 +71,7 @@ func idPart(id string, at int) string {
 	return part
 }
 
-// ids are the id columns.
+// ids returns the id columns.
 func (r *Relation) ids() []*Column {
 	columns := make([]*Column, len(r.Table.Mapping.ID))
 	for i, name := range r.Table.Mapping.ID {
@@ -81,10 +80,10 @@ func (r *Relation) ids() []*Column {
 	return columns
 }
 
-// idColumn is the name of an id column in the list u.
+// idColumn returns the name of an id column in the list u.
 func idColumn(i int) string { return "c" + strconv.Itoa(i) }
 
-// idColumns names the id columns of the list u: c0, c1, …, each behind the prefix.
+// idColumns returns the id columns of the list u (c0, c1, …), each with the prefix.
 func (r *Relation) idColumns(prefix string) string {
 	names := make([]string, len(r.Table.Mapping.ID))
 	for i := range names {
@@ -93,10 +92,10 @@ func (r *Relation) idColumns(prefix string) string {
 	return strings.Join(names, ", ")
 }
 
-// list is unnested for the ids, which are $1 and on, and further arrays behind them.
+// list returns a FROM item u of the bound ids ($1 and on) and of the further arrays after them.
 func (r *Relation) list(further ...string) string { return unnested(append(r.idTypes(), further...)) }
 
-// idTypes names the id columns, each followed by its type.
+// idTypes returns the names of the id columns in the list, each followed by its type.
 func (r *Relation) idTypes() []string {
 	var columns []string
 	for i, c := range r.ids() {
@@ -105,8 +104,8 @@ func (r *Relation) idTypes() []string {
 	return columns
 }
 
-// unnested is a FROM item u of the arrays that are bound first, each given by its name and its
-// elements' type, and their ordinal n.
+// unnested returns a FROM item u of the arrays that are bound first, with their ordinal n. Each array is
+// given by its name and its elements' type.
 func unnested(arrays []string) string {
 	var names, arguments []string
 	for i := 0; i < len(arrays); i += 2 {
@@ -116,7 +115,7 @@ func unnested(arrays []string) string {
 	return "unnest(" + strings.Join(arguments, ", ") + ") WITH ORDINALITY AS u(" + strings.Join(names, ", ") + ", n)"
 }
 
-// sameID joins t and u.
+// sameID returns the condition that joins t and u.
 func (r *Relation) sameID() string {
 	terms := make([]string, len(r.Table.Mapping.ID))
 	for i, c := range r.ids() {
@@ -125,8 +124,8 @@ func (r *Relation) sameID() string {
 	return strings.Join(terms, " AND ")
 }
 
-// created is the column that tells a row from a later one with its id, or nil: none
-// is mapped, or we may not read it.
+// created returns the column that tells a row from a later one with the same id. nil: no such column is
+// mapped, or the role may not read it.
 func (r *Relation) created() *Column {
 	if c := r.Column(r.Table.Mapping.CreatedAt); c != nil && c.Readable && (c.is(oidTimestamp, oidTimestamptz) || r.clock(c.Name).unit != 0) {
 		return c
@@ -134,7 +133,8 @@ func (r *Relation) created() *Column {
 	return nil
 }
 
-// createdAs is the type that times of creation are bound as: the column's, or microseconds for numbers.
+// createdAs returns the type in which creation times are bound: the column's type, or microseconds for a
+// column of numbers.
 func (r *Relation) createdAs(c *Column) (oid uint32, sqlType string) {
 	if r.clock(c.Name).unit != 0 {
 		return oidInt8, "bigint"
@@ -142,9 +142,9 @@ func (r *Relation) createdAs(c *Column) (oid uint32, sqlType string) {
 	return c.OID, c.Type
 }
 
-// RowArrays binds what sameRow compares: the rows' times of creation, if a column has
-// them, and their ids. The smaller array comes first: pgx's buffer is reallocated for the
-// second one, and what it had for the first is garbage.
+// RowArrays binds what sameRow compares: the rows' creation times, if a column has them, and their ids. The
+// smaller array comes first: pgx reallocates its buffer for the second one, which wastes the memory of the
+// first.
 func (r *Relation) RowArrays(n int, row func(i int) *outbox.Row) (p Params, err error) {
 	if c := r.created(); c != nil {
 		oid, sqlType := r.createdAs(c)
@@ -154,7 +154,7 @@ func (r *Relation) RowArrays(n int, row func(i int) *outbox.Row) (p Params, err 
 	return p, err
 }
 
-// rowList is a list of what RowArrays binds.
+// rowList returns a FROM item of what RowArrays binds.
 func (r *Relation) rowList(further ...string) string {
 	arrays := append(r.idTypes(), further...)
 	if c := r.created(); c != nil {
@@ -164,9 +164,9 @@ func (r *Relation) rowList(further ...string) string {
 	return unnested(arrays)
 }
 
-// sameRow joins t and u, a rowList: the row must have the id and the time of creation
-// of ours. An application may have deleted ours and inserted another with its id, and
-// after a failover a sequence gives ids out again.
+// sameRow returns the condition that joins t and u (a rowList): the row has the id and the creation time of
+// ours. The creation time matters because an application may delete our row and insert another with its id,
+// and because a sequence gives out ids again after a failover.
 func (r *Relation) sameRow() string {
 	c := r.created()
 	if c == nil {
@@ -178,15 +178,14 @@ func (r *Relation) sameRow() string {
 	return r.sameID() + " AND (" + Ref(c.Name) + " = u.created OR u.created = '-infinity')"
 }
 
-// bindList binds ids to a FROM item u of them and their ordinal n, and gives the
-// condition that joins it with the table t.
+// bindList binds ids to a FROM item u with their ordinal n. on is the condition that joins u with the table
+// t.
 func (r *Relation) bindList(ids []string) (p Params, from, on string, err error) {
 	err = r.bindIDs(&p, len(ids), func(i int) string { return ids[i] })
 	return p, r.list(), r.sameID(), err
 }
 
-// idList is the id columns to select, for readID, and the condition that goes with them; see
-// shortIDs.
+// idList returns the id columns to select, for readID, and the condition that goes with them; see shortIDs.
 func (r *Relation) idList() (columns, short string) {
 	selected := func(c *Column) string {
 		expression, _ := r.stored(c)
@@ -195,8 +194,8 @@ func (r *Relation) idList() (columns, short string) {
 	return joined(r.ids(), ", ", selected), r.shortIDs()
 }
 
-// selectIDs selects the ids, and more columns behind them, of the rows that meet a condition and
-// whose ids are not too long.
+// selectIDs selects the ids, followed by more columns, of the rows that meet a condition and whose ids are
+// not too long.
 func (r *Relation) selectIDs(where string, more ...string) string {
 	columns, short := r.idList()
 	return "SELECT " + strings.Join(append([]string{columns}, more...), ", ") + " FROM " + r.Name() + " AS t WHERE " +

@@ -12,15 +12,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// ourPending is the condition that a row of ours is yet to be published. It is written so
-// that an index on the status column, or a partial one on this condition,
-// serves it.
+// ourPending returns the condition that a row is ours and still to be published. Its form lets an index on
+// the status column, or a partial index with this condition, serve it.
 func (r *Relation) ourPending() string { return r.ofOurs(r.pending()) }
 
-// chosen is the condition that a row is ours: by the mapping's conditions, and of the stream's
-// share; empty: all are. A row that is found by its id was chosen before. The planner does not see
-// the condition: it would take a modulus for one row in two hundred, and read and sort a backlog
-// rather than follow an index's order.
+// chosen returns the condition that a row is ours, by the mapping's conditions and the stream's share; "" if
+// every row is. Rows found by their id were chosen before. The condition is hidden from the planner. It would
+// estimate that a modulus matches one row in two hundred, and would read and sort a backlog instead of
+// following an index's order.
 func (r *Relation) chosen() string {
 	if condition := allOf(r.ours(), r.Table.Filter("t.")); condition != "" {
 		return Opaque(condition)
@@ -28,7 +27,7 @@ func (r *Relation) chosen() string {
 	return ""
 }
 
-// ofOurs narrows a condition down to our rows.
+// ofOurs restricts a condition to our rows.
 func (r *Relation) ofOurs(condition string) string {
 	ours := r.chosen()
 	if ours == "" || condition == "false" {
@@ -37,7 +36,7 @@ func (r *Relation) ofOurs(condition string) string {
 	return "(" + condition + ") AND " + ours
 }
 
-// pending is the condition that a row, ours or not, is yet to be published.
+// pending returns the condition that a row, ours or not, is still to be published.
 func (r *Relation) pending() string {
 	terms := r.untouched()
 	if r.Table.Mapping.Status.CountDecides() {
@@ -46,8 +45,8 @@ func (r *Relation) pending() string {
 	return r.orResend(conjunction(terms...))
 }
 
-// orResend adds the rows that are asked for again to a condition, if there is one. The OR
-// binds loosest: they are wanted whatever else they are.
+// orResend extends a condition to rows whose resend column is true, if the condition is not empty. These rows
+// count whatever their other columns say, so OR is outermost.
 func (r *Relation) orResend(condition string) string {
 	if resend := r.Table.Mapping.Status.Resend; resend != "" && condition != "" {
 		return "(" + condition + " OR " + Ref(resend) + ")"
@@ -55,7 +54,7 @@ func (r *Relation) orResend(condition string) string {
 	return condition
 }
 
-// butResend excludes rows that are asked for again; empty: none can be.
+// butResend returns the condition that the resend column is not true; "" if there is no such column.
 func (r *Relation) butResend() string {
 	if resend := r.Table.Mapping.Status.Resend; resend != "" {
 		return Ref(resend) + " IS NOT TRUE"
@@ -63,7 +62,7 @@ func (r *Relation) butResend() string {
 	return ""
 }
 
-// untouched are pending's terms without those of the budget and of rows that are asked for again.
+// untouched returns the terms of pending without those of the budget and of the resend column.
 func (r *Relation) untouched() []string {
 	s := &r.Table.Mapping.Status
 	terms := r.unsent()
@@ -73,7 +72,7 @@ func (r *Relation) untouched() []string {
 	return terms
 }
 
-// unsent is untouched without FailedAt's term.
+// unsent is untouched without the term of FailedAt.
 func (r *Relation) unsent() []string {
 	s := &r.Table.Mapping.Status
 	var terms []string
@@ -93,8 +92,8 @@ func (r *Relation) unsent() []string {
 	return terms
 }
 
-// sendable is what a mark of success asks of a row: that it is pending. Where a
-// failed row can be asked for again, its delivery says more than its failure.
+// sendable returns the condition under which a mark of success is written: the row is pending. If a failed
+// row can be sent again by a resend column, its delivery outweighs its failure.
 func (r *Relation) sendable() string {
 	if r.Table.Mapping.Status.Resend == "" {
 		return r.pending()
@@ -102,10 +101,10 @@ func (r *Relation) sendable() string {
 	return r.orResend(conjunction(r.unsent()...))
 }
 
-// ourFailed is the condition that a row of ours used up its budget.
+// ourFailed returns the condition that a row of ours has used up its budget.
 func (r *Relation) ourFailed() string { return r.ofOurs(r.failed()) }
 
-// failed is the condition that a row, ours or not, used up its budget.
+// failed returns the condition that a row, ours or not, has used up its budget.
 func (r *Relation) failed() string {
 	s := &r.Table.Mapping.Status
 	var terms []string
@@ -125,11 +124,11 @@ func (r *Relation) failed() string {
 	return conjunction(append(terms, r.butResend())...)
 }
 
-// sent is the condition that a row, ours or not, was published, by us or by another. A row
-// that failed when it was asked for again is not.
+// sent returns the condition that a row, ours or not, was published, by us or by another relay. A row that
+// failed when it was sent again is not sent.
 func (r *Relation) sent() string {
 	if r.Table.Mapping.Published == outbox.PublishedArchive {
-		return "false" // they are in the archive
+		return "false" // sent rows are in the archive
 	}
 	s := &r.Table.Mapping.Status
 	var ways []string
@@ -155,8 +154,8 @@ func (r *Relation) sent() string {
 	return conjunction(condition, again, r.butResend())
 }
 
-// due is the condition that a row's time has come and that it is not its
-// writer's; empty: it always has. A row that is asked for again is due.
+// due returns the condition that a row's time has come and that the row is not its writer's; "" if every row
+// is due. A row whose resend column is true is due.
 func (r *Relation) due() string {
 	m := &r.Table.Mapping
 	var terms []string
@@ -169,8 +168,8 @@ func (r *Relation) due() string {
 	return r.orResend(allOf(terms...))
 }
 
-// NextDue are statements that find when the next row becomes due; infinity never comes. The least
-// time that they find may be too early: a row may wait for several.
+// NextDue returns statements that find when the next row becomes due. A row at infinity never does. The
+// result may be too early, because a row may wait for several times.
 func (r *Relation) NextDue(found func(time.Time)) []Step {
 	m := &r.Table.Mapping
 	var steps []Step
@@ -194,13 +193,13 @@ func (r *Relation) NextDue(found func(time.Time)) []Step {
 		next(name, ">", "", 0)
 	}
 	if w := &m.Writer; w.Column != "" {
-		next(w.Until, ">=", Ref(w.Column), 1) // due when its time has passed
+		next(w.Until, ">=", Ref(w.Column), 1) // due when that time has passed
 	}
 	return steps
 }
 
-// scheduled is the condition that a row was not due yet when it was written, so
-// that the WAL reader left it alone; empty: all are due at once.
+// scheduled returns the condition that a row was not due yet when it was written, so that the WAL reader
+// skipped it; "" if every row is due at once.
 func (r *Relation) scheduled() string {
 	m := &r.Table.Mapping
 	var ways []string
@@ -218,8 +217,8 @@ func (r *Relation) scheduled() string {
 	return "coalesce(" + strings.Join(ways, " OR ") + ", false)"
 }
 
-// neverDue is the condition that a row is pending and, as it stands, will be
-// neither sent by its writer nor become due; empty: there are none.
+// neverDue returns the condition that a row is pending and, as it stands, will neither be sent by its writer
+// nor become due; "" if there can be none.
 func (r *Relation) neverDue() string {
 	w := &r.Table.Mapping.Writer
 	if w.Column == "" {
@@ -229,10 +228,9 @@ func (r *Relation) neverDue() string {
 	return r.ofOurs(conjunction(append(r.untouched(), never, r.butResend())...))
 }
 
-// older is the condition that a row was created longer ago than the age, by the
-// database's clock; empty: no column says, or the age is 0. A time in the future
-// says nothing about a row's age, so such a row counts as old, and so does one
-// without.
+// older returns the condition that a row was created longer ago than age, by the database's clock; "" if no
+// column says so, or age is 0. A time in the future says nothing about a row's age, so such a row counts as
+// old. So does a row without a time.
 func (r *Relation) older(p *Params, age time.Duration) string {
 	m := &r.Table.Mapping
 	if m.CreatedAt == "" || age <= 0 {
@@ -242,17 +240,17 @@ func (r *Relation) older(p *Params, age time.Duration) string {
 	return "(" + r.when(m.CreatedAt, "<=", "now() - "+bound) + " OR " + r.when(m.CreatedAt, ">", "now() + "+bound) + " OR " + Ref(m.CreatedAt) + " IS NULL)"
 }
 
-// attempts is the stored count; NULL counts as none. So does a count below zero (see counted), but that makes no
-// difference to a comparison with a budget.
+// attempts returns the stored count; NULL counts as 0. A negative count stays negative (unlike in counted),
+// which makes no difference when it is compared with a budget.
 func (r *Relation) attempts() string {
 	return "coalesce(" + Ref(r.Table.Mapping.Status.Attempts) + ", 0)"
 }
 
-// counted is the stored count to which attempts are added. A row may be inserted with any count:
-// with one far below zero it would never use its budget up.
+// counted returns the stored count that an attempt is added to. A row may be inserted with any count. With
+// one far below zero it would never use up its budget, so a negative count counts as 0.
 func (r *Relation) counted() string { return "greatest(" + r.attempts() + ", 0)" }
 
-// budget is how many attempts a row has.
+// budget returns how many attempts a row has.
 func (r *Relation) budget() string {
 	s := &r.Table.Mapping.Status
 	if s.MaxAttemptsColumn == "" {
@@ -261,7 +259,7 @@ func (r *Relation) budget() string {
 	return fmt.Sprintf("greatest(coalesce(%s, %d), 1)", Ref(s.MaxAttemptsColumn), s.MaxAttempts)
 }
 
-// state is the row's State, a letter.
+// state returns the row's State letter.
 func (r *Relation) state() string {
 	taken := ""
 	if s := &r.Table.Mapping.Status; s.Column != "" && s.Processing != "" {
@@ -270,7 +268,7 @@ func (r *Relation) state() string {
 	return "CASE WHEN " + r.pending() + " THEN 'p' WHEN " + r.failed() + " THEN 'f'" + taken + " ELSE 's' END"
 }
 
-// withoutError is the condition that the last error is noError's value.
+// withoutError returns the condition that the last error has the value of noError.
 func (r *Relation) withoutError() string {
 	column := r.Table.Mapping.Status.LastError
 	if r.Column(column).NotNull {
@@ -279,7 +277,7 @@ func (r *Relation) withoutError() string {
 	return Ref(column) + " IS NULL"
 }
 
-// storedCount is the attempts, 0 where they are not kept.
+// storedCount returns the attempts; 0 if they are not stored.
 func (r *Relation) storedCount() string {
 	if r.Table.Mapping.Status.Attempts == "" {
 		return "0"
@@ -293,23 +291,23 @@ func (r *Relation) oneOf(column string, values ...string) string {
 	switch {
 	case len(values) == 1:
 		return equals(values[0])
-	case c.Operators != "": // IN knows but one operator
+	case c.Operators != "": // IN can only use pg_catalog's operator
 		return "(" + joined(values, " OR ", equals) + ")"
 	}
 	return Ref(column) + " IN (" + joined(values, ", ", sql.Literal) + ")"
 }
 
-// conjunction joins the terms that are not empty with AND; without any it is true.
+// conjunction joins the non-empty terms with AND. Without any it returns true.
 func conjunction(terms ...string) string { return cmp.Or(allOf(terms...), "true") }
 
-// allOf is conjunction, but empty without any term.
+// allOf is conjunction, but returns "" without any term.
 func allOf(terms ...string) string { return strings.Join(notEmpty(terms), " AND ") }
 
 func notEmpty(texts []string) []string {
 	return slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return text == "" })
 }
 
-// joined is what the function makes of the items, one behind the other.
+// joined joins the results of text for the items.
 func joined[T any](items []T, separator string, text func(T) string) string {
 	texts := make([]string, len(items))
 	for i, item := range items {

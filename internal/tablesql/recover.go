@@ -7,9 +7,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Processing finds up to n rows that another relay has taken, longest first:
-// their ids, and a text that every change of the row changes. The partial
-// index on the status serves it.
+// Processing finds up to n rows that another relay has taken, longest first. For each row it returns the id,
+// and a stamp that changes with every change of the row. The partial index on the status serves the query.
 func (r *Relation) Processing(n int, found func(id, stamp string)) (Step, error) {
 	stamp, err := r.stamp()
 	if err != nil {
@@ -25,9 +24,9 @@ func (r *Relation) Processing(n int, found func(id, stamp string)) (Step, error)
 	return Step{Each: read, SQL: fmt.Sprintf("%s ORDER BY %s LIMIT %d", r.selectIDs(r.ofOurs(r.processing()), stamp), joined(r.Table.Mapping.ID, ", ", Ref), n)}, nil
 }
 
-// Recover makes rows pending again that another relay took and left, by the ids and texts of
-// Processing. It passes over rows that changed meanwhile or that somebody has locked, and
-// returns a row for each that it wrote.
+// Recover makes rows PENDING again that another relay took and did not finish, by the ids and stamps of
+// Processing. It skips rows that have changed since, or that other sessions have locked. It returns one
+// result row for each row that it wrote.
 func (r *Relation) Recover(ids, stamps []string) (Step, error) {
 	stamp, err := r.stamp()
 	if err != nil {
@@ -49,8 +48,8 @@ func (r *Relation) processing() string {
 	return r.oneOf(s.Column, s.Processing)
 }
 
-// stamp tells versions of a row apart: by the transaction that wrote it, which
-// takes SELECT on the table to read, and by the version column.
+// stamp returns an expression that tells versions of a row apart: the transaction that wrote it, which needs
+// SELECT on the whole table, and the version column.
 func (r *Relation) stamp() (string, error) {
 	version := "''"
 	if v := r.Table.Mapping.Status.Version; v != "" {

@@ -16,34 +16,33 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Relation is an outbox table as the catalogue has it. It is immutable. When
-// DDL makes it out of date, its statements fail, and it is to be loaded again.
+// Relation is an outbox table as the catalogue describes it. It is immutable. When DDL makes it out of date,
+// its statements fail, and it has to be loaded again.
 type Relation struct {
 	Table *outbox.Table
 	OID   uint32
-	// Partitioned: a partitioned table. Temporary, Unlogged: as named.
+	// Partitioned: the table is partitioned. Temporary and Unlogged: by its persistence.
 	Partitioned, Temporary, Unlogged bool
-	// Columns in the table's order.
+	// Columns are in the table's order.
 	Columns []Column
-	// SystemColumns says that cmin and ctid may be read, which takes SELECT on
-	// the table, not on columns.
+	// SystemColumns says that the role may read cmin and ctid, which needs SELECT on the whole table.
 	SystemColumns bool
-	// Lockable says that the role may lock rows, which takes UPDATE on a column.
+	// Lockable says that the role may lock rows, which needs UPDATE on at least one column.
 	Lockable bool
-	// Charset is what the database stores text in; nil: UTF-8.
+	// Charset is the database's encoding of text; nil: UTF-8.
 	Charset *charset.Set
 
-	// Archive is the table that rows are moved to; nil: none is, or it is not there.
+	// Archive is the table that rows are moved to; nil: none is mapped, or it does not exist.
 	Archive *Relation
-	// side is the table with headers; nil: there is none, or it cannot be read as a whole.
+	// side is the table with headers; nil: there is none, or the role may not read it as a whole.
 	side *Relation
-	// above are the OIDs of the tables that this one inherits from or is a partition of, at any distance.
+	// above are the OIDs of all tables that this one inherits from, or is a partition of, directly or not.
 	above []string
-	// shape changes when what its columns can hold does: see columnShape.
+	// shape changes when it changes what the columns can hold: see columnShape.
 	shape string
 
 	brief bool // see Brief
-	// look is lookSQL's text, which connections keep prepared: one for all.
+	// look is the text of lookSQL. Connections keep it prepared, so it is built once.
 	look string
 }
 
@@ -51,35 +50,35 @@ type Relation struct {
 type Column struct {
 	Name   string
 	Number int16
-	// OID and Type are of the base type where the column has a domain's. Type
-	// is written as SQL has it, without length.
+	// OID and Type are those of the base type if the column's type is a domain. Type is in SQL form, without
+	// a length.
 	OID  uint32
 	Type string
 	Enum bool
-	// MaxChars is how many characters fit, 0: any number.
+	// MaxChars is how many characters fit; 0: no limit.
 	MaxChars int
-	// NotNull: the column, or its domain, takes no NULL.
+	// NotNull: the column, or its domain, does not accept NULL.
 	NotNull bool
-	// Generated: nobody can write it. Stored: and it is no VIRTUAL one.
+	// Generated: the column cannot be written. Stored: it is generated and not VIRTUAL.
 	Generated, Stored bool
-	// Exact says that two values are equal if and only if their text is.
+	// Exact says that two values are equal if and only if their texts are.
 	Exact bool
-	// Operators is the schema of the type's own operator =, quoted; empty:
-	// pg_catalog, the only schema in which our statements look names up.
+	// Operators is the schema of the type's own operator =, quoted. Empty: pg_catalog, the only schema that
+	// our statements search.
 	Operators string
-	// Identifies says that rows can be found by a list of such values: the type has an
-	// equality of its own, and its arrays are lists.
+	// Identifies says that rows can be found by a list of values of this column: the type has an equality of
+	// its own, and its arrays are lists.
 	Identifies bool
-	// Readable and Writable: the role has SELECT and UPDATE on it.
+	// Readable and Writable: the role has SELECT or UPDATE on the column.
 	Readable, Writable bool
 
 	brief  bool // see Brief
-	typmod int  // of the type; -1: none
-	filled bool // an INSERT without it gives a value: a default, or an identity
-	rises  bool // each value is greater than the session's last: an identity, a sequence's, or uuidv7()
+	typmod int  // the type's modifier; -1: none
+	filled bool // an INSERT without the column gives it a value: a default or an identity
+	rises  bool // each value is greater than the session's last one: identity, sequence or uuidv7()
 }
 
-// The types that are treated in a way of their own.
+// The types with a treatment of their own.
 const (
 	oidBool        = pgtype.BoolOID
 	oidBytea       = pgtype.ByteaOID
@@ -96,15 +95,17 @@ const (
 	oidUUID        = pgtype.UUIDOID
 )
 
-// columnShape is the shape of a column a of a table c. attinhcount changes when the table gets or loses a parent.
+// columnShape is an expression for the shape of a column a of a table c. attinhcount changes when the table
+// gains or loses a parent.
 const columnShape = "concat_ws(':', a.attrelid, c.relpersistence, a.attnum, a.atttypid, a.atttypmod, a.attgenerated, a.attinhcount)"
 
-// nextval begins a stored default that is a sequence's next value (1574), as it is or as an int2 (714) or int4 (480): the
-// functions' numbers are the same on every server, as in pg_proc.dat.
+// nextval matches the beginning of a stored default that is the next value of a sequence (function 1574), as
+// it is or cast to int2 (714) or int4 (480). The functions have these OIDs on every server, as in
+// pg_proc.dat.
 const nextval = `^\{FUNCEXPR :funcid (1574 |(480|714) [^{]*\{FUNCEXPR :funcid 1574 )`
 
-// n is the table's place in the list. The query walks down to a domain's base
-// type; attcollation is the column's.
+// loadSQL reads the columns of tables. n is the table's position in the list. The query follows domains down
+// to the base type; attcollation is that of the column.
 const loadSQL = `
 WITH RECURSIVE attribute AS (
     SELECT w.n, c.oid AS relation, c.relkind, c.relpersistence, a.attname, a.attnum, a.attnotnull, a.attgenerated,
@@ -164,8 +165,8 @@ JOIN kind t ON t.oid = b.type
 LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation
 ORDER BY a.n, a.attnum`
 
-// Load reads the catalogue. Its error is a *MappingError where the table, or a
-// column that its state is kept in, does not exist.
+// Load reads a table's catalogue entries. The error is a *MappingError if the table, or a column that stores
+// its state, does not exist.
 func Load(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Relation, error) {
 	all, err := loadAll(ctx, conn, []*outbox.Table{t})
 	if err != nil {
@@ -174,13 +175,13 @@ func Load(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Relation, erro
 	return all[0].Relation, all[0].Err
 }
 
-// Described is what Describe tells of one table.
+// Described is the result of Describe for one table.
 type Described struct {
 	Relation *Relation
 	Err      error
 }
 
-// loadAll is Load for many tables by one statement, parallel to them.
+// loadAll is Load for many tables in one statement. The result is parallel to tables.
 func loadAll(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]Described, error) {
 	all, err := Describe(ctx, conn, tables)
 	if err != nil {
@@ -197,9 +198,9 @@ func loadAll(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]Des
 	return all, nil
 }
 
-// Describe is Load for tables whose mappings may not fit: the columns that a
-// mapping names need not exist. Statements must not be made of a Relation before
-// Complete. The tables, their archives and those with headers are read by one statement.
+// Describe is Load for tables whose mappings may not fit: the columns that a mapping names need not exist. No
+// statement must be built from a Relation before Complete. The tables, their archives and their header tables
+// are read in one statement.
 func Describe(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) ([]Described, error) {
 	all := slices.Clone(tables)
 	for _, t := range tables {
@@ -250,7 +251,7 @@ func describeEach(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) (
 		schemas.Add(t.Schema)
 		names.Add(t.Name)
 		r := &Relation{Table: t}
-		// This error stands until a column of the table is read.
+		// This error stands until a row of loadSQL for the table is read.
 		all[i] = Described{r, r.unfit("does not exist in this database", "create it, or correct its name in the configuration")}
 	}
 	var args Params
@@ -282,7 +283,7 @@ func describeEach(ctx context.Context, conn *pgx.Conn, tables []*outbox.Table) (
 	return all, nil
 }
 
-// add reads one row of loadSQL, after n.
+// add reads one row of loadSQL, without n.
 func (r *Relation) add(row [][]byte) error {
 	yes := func(i int) bool { return string(row[i]) == "t" }
 	oid, err1 := strconv.ParseUint(string(row[0]), 10, 32)
@@ -311,7 +312,7 @@ func (r *Relation) add(row [][]byte) error {
 	}
 	c.rises = c.rises && c.is(oidInt2, oidInt4, oidInt8, oidUUID)
 	c.Exact = yes(13) && c.is(oidText, oidVarchar, oidBpchar, oidUUID, oidInt2, oidInt4, oidInt8, oidBytea)
-	// A length is kept with four bytes added (VARHDRSZ).
+	// The modifier of these types is the length plus four (VARHDRSZ).
 	if c.is(oidVarchar, oidBpchar) && typmod > 4 {
 		c.MaxChars = typmod - 4
 	}
@@ -319,8 +320,7 @@ func (r *Relation) add(row [][]byte) error {
 	return nil
 }
 
-// Complete makes sure that every column which the statements of this package
-// name exists; else its error is a *MappingError.
+// Complete returns a *MappingError unless every column exists that the statements of this package name.
 func (r *Relation) Complete() error {
 	m := &r.Table.Mapping
 	for _, name := range m.Columns(outbox.UseAny &^ (outbox.UseRecord | outbox.UseCluster)) {
@@ -345,7 +345,8 @@ func (r *Relation) Complete() error {
 	return nil
 }
 
-// words are the mapping's texts in statements. If the database's encoding lacks one, each of these fails.
+// words returns the mapping's texts that become part of statements. If the database's encoding lacks a
+// character of one, every statement with that text fails.
 func words(m *outbox.Mapping) []string {
 	s := &m.Status
 	all := slices.Concat(s.Pending, []string{s.Sent, s.Failed, s.Processing, m.Cluster.Default}, m.Cluster.Known, m.Topic.Literals)
@@ -381,15 +382,15 @@ func wordsOf(e *outbox.Expr) []string {
 	return append(all, e.Map.Otherwise)
 }
 
-// types makes sure that ids find rows again, and that counters are integers: a numeric may be
-// NaN, which equals no count that was read, so a mark that expects one would be tried for ever.
+// types checks that rows can be found again by their ids, and that counters are integers. A numeric counter
+// may be NaN, which equals no count that was read, so a mark that expects a count would be repeated for ever.
 func (r *Relation) types() error {
 	for _, c := range r.ids() {
 		if c.Identifies || !r.Table.Stateful() {
 			continue
 		}
 		domain := ""
-		if c.Enum { // whose type compares
+		if c.Enum { // the enum's type does the comparing
 			domain = ", behind a domain"
 		}
 		return r.unfit(fmt.Sprintf("has the id column %q, whose type (%s%s) has no equality to find rows by", c.Name, c.Type, domain),
@@ -404,10 +405,10 @@ func (r *Relation) types() error {
 	return nil
 }
 
-// is says whether the column's type is one of these.
+// is reports whether the column's type is one of these.
 func (c *Column) is(oids ...uint32) bool { return slices.Contains(oids, c.OID) }
 
-// Column finds a column by its name, nil: there is none.
+// Column returns the column with the name; nil: there is none.
 func (r *Relation) Column(name string) *Column {
 	for i := range r.Columns {
 		if r.Columns[i].Name == name {
@@ -417,16 +418,16 @@ func (r *Relation) Column(name string) *Column {
 	return nil
 }
 
-// Open is a statement that opens the table for reading, and reads nothing of it.
+// Open returns a statement that opens the table for reading, and reads no row.
 func (r *Relation) Open() Step { return Step{SQL: "SELECT FROM " + r.Name() + " LIMIT 0"} }
 
-// Name is the table's name, quoted.
+// Name returns the table's qualified name, quoted.
 func (r *Relation) Name() string { return sql.Identifier(r.Table.Schema, r.Table.Name) }
 
-// Ref is a column of the table in a statement, where the table is called t.
+// Ref returns a column of the table t in a statement.
 func Ref(column string) string { return "t." + sql.Identifier(column) }
 
-// equals is the operator that compares two values of the column's type.
+// equals returns the operator that compares two values of the column's type for equality.
 func (c *Column) equals() string {
 	if c.Operators == "" {
 		return " = "
@@ -434,10 +435,10 @@ func (c *Column) equals() string {
 	return " OPERATOR(" + c.Operators + ".=) "
 }
 
-// MappingError says why a table cannot serve its mapping. It is a refusal.
+// MappingError says why a table does not fit its mapping. It is a refusal.
 type MappingError struct {
 	Table   *outbox.Table
-	Column  string // that the table lacks; empty: something else is wrong
+	Column  string // the column that the table lacks; empty: the fault is another one
 	Problem string
 	Hint    string
 }
@@ -446,7 +447,7 @@ func (e *MappingError) Error() string {
 	return "table " + e.Table.String() + " " + e.Problem + ": " + e.Hint
 }
 
-// unfit is a MappingError of the table.
+// unfit returns a MappingError for the table.
 func (r *Relation) unfit(problem, hint string) error {
 	return &MappingError{Table: r.Table, Problem: problem, Hint: hint}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// RelationCache keeps what is made of each table's Relation until it is forgotten. It may
-// be used by any number of goroutines.
+// RelationCache keeps a value that was made of each table's Relation, until it is forgotten. Any number of
+// goroutines may use it.
 type RelationCache[T any] struct {
 	tables []*outbox.Table
 	make   func(*Relation) (T, error)
@@ -20,14 +20,14 @@ type RelationCache[T any] struct {
 	made map[*outbox.Table]T
 }
 
-// NewRelationCache expects to be asked for these tables, and perhaps for others.
+// NewRelationCache returns an empty cache for these tables. It also accepts others.
 func NewRelationCache[T any](tables []*outbox.Table, of func(*Relation) (T, error)) *RelationCache[T] {
 	return &RelationCache[T]{tables: tables, make: of, made: make(map[*outbox.Table]T)}
 }
 
-// Get gives what is kept of a table. If that is nothing, it reads the catalogue, in one
-// round trip for all tables that are missing: fifty lookups one by one would keep a
-// start's first rows waiting. The connection must be outside of a transaction.
+// Get returns the value for a table. If there is none, it reads the catalogue, in one round trip for all
+// tables without a value: fifty separate reads would delay the first rows after a start. The connection must
+// not be in a transaction.
 func (k *RelationCache[T]) Get(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (T, error) {
 	made, ok := k.Known(t)
 	if ok {
@@ -54,14 +54,14 @@ func (k *RelationCache[T]) Get(ctx context.Context, conn *pgx.Conn, t *outbox.Ta
 		switch {
 		case err == nil:
 			k.made[missing[i]] = of
-		case missing[i] == t: // of another table it is told when that is asked for
+		case missing[i] == t: // the error of another table is returned when that table is asked for
 			return made, err
 		}
 	}
 	return k.made[t], nil
 }
 
-// Known is Get without asking the server; false: nothing is kept.
+// Known is Get without a query. It returns false if there is no value.
 func (k *RelationCache[T]) Known(t *outbox.Table) (T, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -69,8 +69,7 @@ func (k *RelationCache[T]) Known(t *outbox.Table) (T, bool) {
 	return made, ok
 }
 
-// Forget drops what is kept of a table, because DDL made it out of date, and says
-// whether anything was.
+// Forget discards the value for a table, because DDL made it out of date. It reports whether there was one.
 func (k *RelationCache[T]) Forget(t *outbox.Table) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -8,8 +8,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/mapping"
 )
 
-// WithNewNames is the refusal of a table that lacks mapped columns, with what became of them: renamed has their present
-// names by those of the mapping, empty for one that was dropped. It returns other errors as they are.
+// WithNewNames adds to a refusal for missing columns what became of them. renamed maps the mapping's column
+// names to the present names, which are empty for dropped columns. WithNewNames returns any other error
+// unchanged.
 func WithNewNames(err error, renamed map[string]string) error {
 	if unfit, is := errors.AsType[*MappingError](err); is && unfit.Column != "" {
 		if now, known := renamed[unfit.Column]; known {
@@ -36,7 +37,7 @@ func WithNewNames(err error, renamed map[string]string) error {
 	return told
 }
 
-// ColumnCalled says what to do about a column that has another name now, or was dropped.
+// ColumnCalled returns what to do about a column that was renamed, or dropped (now is empty).
 func ColumnCalled(now string) string {
 	if now == "" {
 		return "it was dropped; add it again, or map another column"

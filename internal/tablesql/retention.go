@@ -9,16 +9,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Removal deletes rows whose time has run out. One statement finds them, reading the
-// whole table if no index helps; they are deleted by their ids, some at a time.
+// Removal deletes rows whose retention has expired. One statement finds them, and reads the whole table if no
+// index helps. They are then deleted by their ids, some at a time.
 type Removal struct {
 	relation *Relation
-	where    string // what is wanted, with params
+	where    string // condition for the wanted rows, with params
 	params   Params
-	still    string // what has to hold of a row once it is locked
+	still    string // condition that must still be true of a row once it is locked
 }
 
-// Expired selects rows that were sent longer ago than the age.
+// Expired selects rows that were sent longer ago than age.
 func (r *Relation) Expired(age time.Duration) (*Removal, error) {
 	expired, err := r.expired(age)
 	if err != nil {
@@ -28,9 +28,8 @@ func (r *Relation) Expired(age time.Duration) (*Removal, error) {
 	return &Removal{relation: r, where: where, still: where}, nil
 }
 
-// ExpiredUnsent selects rows that were created longer ago than the age and are
-// still pending, or failed. It leaves rows with the ids and those that are asked for
-// again.
+// ExpiredUnsent selects rows that were created longer ago than age and are still pending, or failed. It
+// leaves out rows with these ids, and rows whose resend column is true.
 func (r *Relation) ExpiredUnsent(age time.Duration, ids []string) (*Removal, error) {
 	at := r.Table.Mapping.CreatedAt
 	if at == "" {
@@ -45,7 +44,7 @@ func (r *Relation) ExpiredUnsent(age time.Duration, ids []string) (*Removal, err
 	return m, nil
 }
 
-// Find gives the ids of up to n of the rows, in table order.
+// Find returns the ids of up to n of the rows, in table order.
 func (m *Removal) Find(n int, found func(id string)) Step {
 	order := ""
 	if by := m.relation.Table.Mapping.Order; len(by) > 0 {
@@ -58,8 +57,8 @@ func (m *Removal) Find(n int, found func(id string)) Step {
 	}
 }
 
-// Delete deletes the found rows that may still be deleted, except those that somebody
-// has locked. The step, which takes Settings.ByIndex, returns a row for each.
+// Delete deletes those of the found rows that may still be deleted, except rows that other sessions have
+// locked. The step needs Settings.ByIndex. It returns one result row for each deleted row.
 func (m *Removal) Delete(ids []string, each func(row [][]byte) error) (Step, error) {
 	r := m.relation
 	args, from, on, err := r.bindList(ids)
@@ -78,8 +77,8 @@ func ago(age time.Duration) string {
 	return fmt.Sprintf("now() - %d * interval '1 microsecond'", age.Microseconds())
 }
 
-// expired compares the time of sending and the earlier time of creation, which
-// tables are indexed by. The last of several times of sending counts.
+// expired compares age with the time of sending, and also with the earlier creation time, which tables
+// usually have an index on. Of several times of sending, the last counts.
 func (r *Relation) expired(age time.Duration) (string, error) {
 	m := &r.Table.Mapping
 	var times []string
@@ -88,7 +87,7 @@ func (r *Relation) expired(age time.Duration) (string, error) {
 	case 1:
 		times = append(times, r.when(sent[0], "<", ago(age)))
 	default:
-		times = append(times, "greatest("+joined(sent, ", ", r.timestamp)+") < "+ago(age)) // NULLs do not count
+		times = append(times, "greatest("+joined(sent, ", ", r.timestamp)+") < "+ago(age)) // NULLs are ignored
 	}
 	if m.CreatedAt != "" {
 		times = append(times, r.when(m.CreatedAt, "<", ago(age)))
@@ -99,10 +98,10 @@ func (r *Relation) expired(age time.Duration) (string, error) {
 	return strings.Join(times, " AND "), nil
 }
 
-// The leaves of a table that are partitions by a range of one column, with an
-// upper bound longer ago than an age. Bounds are printed and read again under the same
-// settings. They name no columns, so they are printed for relation 0: for the leaf,
-// pg_get_expr would wait for locks on it.
+// expiredPartitionsSQL finds the leaves of a table that are partitions by a range of one column, with an
+// upper bound longer ago than an age. Bounds are printed and parsed under the same settings. They contain no
+// columns, so they can be printed for relation 0. For the leaf itself, pg_get_expr would wait for locks on
+// it.
 const expiredPartitionsSQL = `
 SELECT n.nspname, c.relname
 FROM pg_catalog.pg_partitioned_table p
@@ -114,17 +113,17 @@ WHERE p.partrelid = $1::oid AND p.partstrat = 'r' AND p.partnatts = 1 AND p.part
     AND %s
 ORDER BY bound[1]::%s`
 
-// Partition is a leaf of a Relation.
+// Partition is a leaf partition of a Relation.
 type Partition struct {
 	relation     *Relation
 	Schema, Name string
 }
 
-// String is the leaf's name, quoted.
+// String returns the leaf's qualified name, quoted.
 func (p *Partition) String() string { return sql.Identifier(p.Schema, p.Name) }
 
-// ExpiredPartitions finds the leaves by a range of the creation time that end
-// longer ago than the age, oldest first.
+// ExpiredPartitions finds the leaves, by range of the creation time, that end longer ago than age. The oldest
+// comes first.
 func (r *Relation) ExpiredPartitions(age time.Duration, found *[]Partition) (Step, error) {
 	created := r.Column(r.Table.Mapping.CreatedAt)
 	if !r.Partitioned || created == nil {
@@ -145,15 +144,14 @@ func (r *Relation) ExpiredPartitions(age time.Duration, found *[]Partition) (Ste
 	}}, nil
 }
 
-// Count counts the leaf's rows, and as kept those that were not sent, or not longer
-// ago than the age.
+// Count counts the leaf's rows. kept counts those that were not sent, or were sent more recently than age.
 func (p *Partition) Count(age time.Duration, rows, kept *int64) (Step, error) {
 	expired, err := p.relation.expired(age)
 	if err != nil {
 		return Step{}, err
 	}
 	if ours := p.relation.ours(); ours != "" {
-		expired += " AND " + ours // others' rows are not ours to delete
+		expired += " AND " + ours // rows that are not ours are not ours to delete
 	}
 	sql := fmt.Sprintf("SELECT count(*), count(*) FILTER (WHERE (%s AND %s) IS NOT TRUE) FROM %s AS t", p.relation.sent(), expired, p)
 	return Step{SQL: sql, Each: func(row [][]byte) (err error) {
@@ -164,7 +162,7 @@ func (p *Partition) Count(age time.Duration, rows, kept *int64) (Step, error) {
 	}}, nil
 }
 
-// Lock keeps everybody out of the leaf until the transaction ends.
+// Lock locks the leaf against all other access until the transaction ends.
 func (p *Partition) Lock() Step {
 	return Step{SQL: "LOCK TABLE " + p.String() + " IN ACCESS EXCLUSIVE MODE"}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// covering is the condition that a row belongs to one of the scopes. It compares keys,
-// topics and clusters as package mapping makes them. A scope that no row of this table
-// can belong to adds nothing. all: every row belongs to one. An empty condition: none can.
+// covering returns the condition that a row belongs to one of the scopes. It compares keys, topics and
+// clusters in the form that package mapping gives them. A scope that no row of this table can belong to adds
+// nothing. all: every row belongs to one. An empty condition: no row does.
 func (r *Relation) covering(p *Params, scopes []outbox.Scope) (condition string, all bool) {
 	var terms, ids []string
 	var keys []outbox.Scope
@@ -51,9 +51,9 @@ func (r *Relation) covering(p *Params, scopes []outbox.Scope) (condition string,
 	return "(" + strings.Join(terms, " OR ") + ")", false
 }
 
-// amongIDs is the condition that a row has one of the ids, without those that no row of
-// this table can have; empty: none is left. IN with a subquery that depends on nothing,
-// behind NOT or in an OR, is a hashed lookup per row and keeps an index scan's order.
+// amongIDs returns the condition that a row has one of the ids. Ids that no row of this table can have are
+// left out; "" if none remains. IN with an uncorrelated subquery, behind NOT or in an OR, is a hash lookup
+// per row and keeps the order of an index scan.
 func (r *Relation) amongIDs(p *Params, ids []string) string {
 	columns := r.ids()
 	arrays := make([]Array, len(columns))
@@ -73,7 +73,7 @@ func (r *Relation) amongIDs(p *Params, ids []string) string {
 	for i, c := range columns {
 		refs[i], types[i] = Ref(c.Name), c.Type
 	}
-	if slices.ContainsFunc(columns, func(c *Column) bool { return c.Operators != "" }) { // IN knows pg_catalog's operator only
+	if slices.ContainsFunc(columns, func(c *Column) bool { return c.Operators != "" }) { // IN can only use pg_catalog's operator
 		return "EXISTS (SELECT FROM unnest(" + bind(p, arrays, types) + ") AS u(" + r.idColumns("") + ") WHERE " + r.sameID() + ")"
 	}
 	return among(p, refs, arrays, types)
@@ -97,7 +97,7 @@ func bind(p *Params, arrays []Array, types []string) string {
 	return strings.Join(bound, ", ")
 }
 
-// withKeys is the condition that a row has one of the keys and topics.
+// withKeys returns the condition that a row has one of the keys and topics.
 func (r *Relation) withKeys(p *Params, scopes []outbox.Scope) string {
 	if r.Table.Mapping.Key == nil {
 		return ""
@@ -117,9 +117,9 @@ func (r *Relation) withKeys(p *Params, scopes []outbox.Scope) string {
 	return "(" + expression + " IS NOT NULL AND " + list + ")"
 }
 
-// key is the record key as an expression: the key column in its own type, so that an index
-// serves, if equal values there are equal record keys. encode turns a record key back into
-// that type's text; false: no row can have it.
+// key returns the record key as an expression. It is the key column in its own type if equal values there are
+// equal record keys, so that an index serves it. encode turns a record key back into that type's text; false:
+// no row can have that key.
 func (r *Relation) key() (expression, sqlType string, encode func(string) (string, bool)) {
 	m := r.Table.Mapping.Key
 	c := r.Column(m.Column)
@@ -144,7 +144,7 @@ func (r *Relation) key() (expression, sqlType string, encode func(string) (strin
 	return c.printed(), "text", func(key string) (string, bool) { return key, validText(key) }
 }
 
-// keyText is the text of a key that is not a plain column.
+// keyText returns the text of a key that is not a plain column.
 func (r *Relation) keyText() string {
 	m := r.Table.Mapping.Key
 	if m.Parts == nil {
@@ -160,7 +160,7 @@ func (r *Relation) keyText() string {
 	return "(" + strings.Join(parts, " || ") + `) COLLATE "C"`
 }
 
-// int64Text is the number of a key of 8 bytes.
+// int64Text returns the number in a key of 8 bytes.
 func (c *Column) int64Text(key string) (string, bool) {
 	if len(key) != 8 {
 		return "", false
@@ -169,7 +169,7 @@ func (c *Column) int64Text(key string) (string, bool) {
 	return text, c.fits(text)
 }
 
-// rfc3339Text is a key that is a time: PostgreSQL reads it as it is.
+// rfc3339Text checks a key that is a time. PostgreSQL reads such a text directly.
 func rfc3339Text(key string) (string, bool) {
 	t, err := time.Parse(time.RFC3339Nano, key)
 	return key, err == nil && t.Year() > 0 && t.UTC().Format(time.RFC3339Nano) == key && t.Nanosecond()%1000 == 0
@@ -183,7 +183,7 @@ func uuidText(key string) (string, bool) {
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:], true
 }
 
-// topic is the row's topic as an expression that is never NULL.
+// topic returns the row's topic as an expression that is never NULL.
 func (r *Relation) topic() string {
 	t := &r.Table.Mapping.Topic
 	var parts []string
@@ -198,7 +198,7 @@ func (r *Relation) topic() string {
 	return "(" + strings.Join(parts, " || ") + `) COLLATE "C"`
 }
 
-// onCluster is the condition that a row goes to the cluster.
+// onCluster returns the condition that a row goes to the cluster.
 func (r *Relation) onCluster(p *Params, cluster string) string {
 	m := &r.Table.Mapping.Cluster
 	if m.Column == "" || len(m.Known) == 0 {
@@ -209,18 +209,18 @@ func (r *Relation) onCluster(p *Params, cluster string) string {
 		" ELSE " + sql.Literal(m.Default) + "::text END = " + p.Bind([]byte(cluster), "text")
 }
 
-// word is the column as text, as names are read: without the blanks that pad
-// character(n). NULL stays NULL.
+// word returns the column as text in the way names are read: without the blanks that pad character(n). NULL
+// stays NULL.
 func (c *Column) word() string {
 	if c.OID == oidBpchar {
-		return Ref(c.Name) + `::text COLLATE "C"` // the cast takes the blanks off
+		return Ref(c.Name) + `::text COLLATE "C"` // the cast removes the blanks
 	}
 	return c.printed()
 }
 
-// printed is the column as its type prints it; NULL stays NULL. A cast to text
-// prints some types in another way (boolean, inet, character(n)), and those of the
-// table's owner as a function of the owner's likes.
+// printed returns the column as its type prints it. NULL stays NULL. A cast to text prints some types
+// differently (boolean, inet, character(n)), and a user-defined type through any function that its owner
+// chose.
 func (c *Column) printed() string {
 	if c.Exact && c.OID != oidBpchar && c.OID != oidBytea {
 		return Ref(c.Name) + `::text COLLATE "C"`
@@ -228,15 +228,15 @@ func (c *Column) printed() string {
 	return formatted(Ref(c.Name), `COLLATE "C" `)
 }
 
-// formatted prints a value by format, which calls its type's output function, as the WAL
-// does, and no cast. NULL stays NULL.
+// formatted prints a value by format(), which calls the type's output function, as the WAL does, and no cast.
+// NULL stays NULL.
 func formatted(value, collate string) string {
-	// IS NOT NULL is false of a composite value that has a NULL in it.
+	// IS NOT NULL is false for a composite value that contains a NULL.
 	return "CASE WHEN " + value + " IS DISTINCT FROM NULL THEN format('%s', " + value + ") " + collate + "END"
 }
 
-// fits says whether a text can be a value of the column's type. A key or an id
-// that was parked under another mapping must not make a statement fail.
+// fits reports whether a text can be a value of the column's type. A key or an id that was parked under
+// another mapping must not make a statement fail.
 func (c *Column) fits(text string) bool {
 	switch c.OID {
 	case oidInt2, oidInt4, oidInt8:

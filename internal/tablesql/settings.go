@@ -11,43 +11,43 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
-// Settings are what a transaction of ours runs under. They are set for the
-// transaction only, since a session may be shared through a pooler.
+// Settings are the settings of a transaction of ours. They are set for the transaction only, since a pooler
+// may share the session with others.
 type Settings struct {
-	LockTimeout      time.Duration // 0: wait as long as the statement may
+	LockTimeout      time.Duration // 0: as long as the statement may take
 	StatementTimeout time.Duration
-	// IdleTimeout is how long a transaction may wait for its next statement before the
-	// server ends the session; 0: the server's own setting.
+	// IdleTimeout is how long the transaction may wait for its next statement before the server ends the
+	// session; 0: the server's own setting.
 	IdleTimeout time.Duration
-	// ByIndex: the statement finds rows by a list of ids. The planner may not scan the
-	// table for them, as it would while its statistics say that a table which fills
-	// quickly is small. The plan may be kept.
+	// ByIndex: the statement finds rows by a list of ids, and the planner may not scan the table for them. It
+	// would do so while its statistics say that the table is small, though it fills quickly. Plans may be
+	// kept.
 	ByIndex bool
-	// Guard, if delivery is exactly once, fails the statement with ErrNotLeading on a server
-	// without the leader's session. Then nothing that was read is given. A statement that
-	// writes needs a transaction that is committed later.
+	// Guard, with exactly-once delivery, makes the statement fail with ErrNotLeading on a server without the
+	// leader's session. The rows that were read are then not returned. A statement that writes needs a
+	// transaction that is committed later.
 	Guard *Guard
 }
 
-// lockTimeout is how long a statement that reads waits for a table that somebody
-// has locked against readers. Then it refuses, and others do not wait.
+// lockTimeout is how long a statement that reads waits for a table that is locked against readers. After that
+// the table counts as refusing, so that other tables do not wait.
 const lockTimeout = 3 * time.Second
 
-// Reading are the settings of a statement that reads.
+// Reading returns the settings of a statement that reads.
 func Reading(timeout time.Duration) Settings {
 	return Settings{LockTimeout: lockTimeout, StatementTimeout: timeout}
 }
 
-// Step sets the settings, and with them what every transaction of ours needs.
-// Further expressions are selected with them, whose names must be qualified:
-// the search_path is being set. each gets the row.
+// Step returns the statement that applies the settings, and what else every transaction of ours needs. It
+// also selects the expressions; their names must be qualified, because the search_path is just being set.
+// each gets the row.
 func (s Settings) Step(each func(row [][]byte) error, expressions ...string) Step {
 	set := [][2]string{
 		{"lock_timeout", millis(s.LockTimeout)},
 		{"statement_timeout", millis(s.StatementTimeout)},
-		// The cost of a disabled plan would start the compiler.
+		// A disabled plan has a high cost, which would start the JIT compiler.
 		{"jit", "off"},
-		// A cursor of ours is read to its end.
+		// We read our cursors to the end.
 		{"cursor_tuple_fraction", "1"},
 	}
 	if s.IdleTimeout > 0 {
@@ -72,31 +72,32 @@ func (s Settings) Step(each func(row [][]byte) error, expressions ...string) Ste
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// Guard holds the statements of a stream that delivers exactly once to the server of its
-// leader's session. After a failover, or a crash with synchronous_commit off, the database may
-// have lost marks: rows that were published, marked and forgotten are pending there. Other
-// connections may reach it before the process sees that the leader's session has ended.
+// Guard lets statements of a stream with exactly-once delivery succeed only on the server of the leader's
+// session. After a failover, or a crash with synchronous_commit off, the database may have lost marks: rows
+// that were published, marked and forgotten are then pending. Other connections may reach that server before
+// the process notices that the leader's session has ended.
 //
-// The leader's session holds a lock with a key of its own (replication.Conn.Guard), and
-// each transaction first asks whether it is held. That takes the server a few
-// microseconds, whatever else is locked, and works through poolers.
+// The leader's session holds a lock with a key of its own (replication.Conn.Guard). Each transaction first
+// checks that this lock is held. The check takes the server a few microseconds, whatever else is locked, and
+// works through poolers.
 //
-// The zero value holds to no server: every statement fails.
+// The zero value admits no server: every statement fails.
 type Guard struct{ key atomic.Int64 }
 
-// Hold lets statements pass where this key is locked; 0: nowhere.
+// Hold lets statements succeed where this key is locked; 0: nowhere.
 func (g *Guard) Hold(key int64) { g.key.Store(key) }
 
-// ErrNotLeading says that nobody holds the leader's lock on the server of a statement. It
-// is passing: the leader's connection has ended, or will in a moment.
+// ErrNotLeading: nobody holds the leader's lock on the statement's server. The error is temporary: the
+// leader's connection has ended, or is about to.
 var ErrNotLeading = errors.New("the server does not have the leader's session: it may be another one since a failover")
 
-// ask completes a Settings' Step, and gives the expression to select last: whether nobody has the lock, whose key is
-// bound as the first value. A transaction that gets the lock fails, and holds it to its end.
+// ask completes the Step of Settings, and returns the expression to select last: whether nobody has the lock.
+// The lock's key is bound as the first value. A transaction that gets the lock itself fails, and holds it
+// until it ends.
 func (g *Guard) ask(s *Step) string {
 	key := g.key.Load()
 	for key == 0 {
-		key = rand.Int64() // #nosec G404 -- a key that nobody has
+		key = rand.Int64() // a key that nobody uses
 	}
 	lock := s.Args.Bind(strconv.AppendInt(nil, key, 10), "pg_catalog.int8")
 	each := s.Each

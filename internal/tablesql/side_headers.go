@@ -12,8 +12,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// headersAtOnce bounds the bytes of headers that one statement reads, the last row's apart: a
-// thousand rows may have max_row_bytes each.
+// headersAtOnce is how many bytes of headers one statement reads, except those of the last row: a thousand
+// rows may each have max_row_bytes.
 const headersAtOnce = 8 << 20
 
 // SideHeaders are the headers of rows in the mapping's side table.
@@ -21,13 +21,13 @@ type SideHeaders struct {
 	of      func(i int) *outbox.Row
 	headers [][]outbox.Header
 	faults  map[int]string
-	late    map[int]bool // there was no room for its headers
+	late    map[int]bool // rows whose headers had no room
 	table   *outbox.Table
 	set     *charset.Set
 }
 
-// HeadersOf is the step that reads the side table's headers of n rows of the
-// relation into the SideHeaders returned; nil: it has no such table.
+// HeadersOf returns the step that reads the headers of n rows from the side table into the returned
+// SideHeaders; nil: there is no side table.
 func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, Step, error) {
 	if r.Table.Mapping.HeadersTable.Name == "" {
 		return nil, Step{}, nil
@@ -45,8 +45,8 @@ func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, 
 	if h.Order != "" {
 		order = "ORDER BY " + Ref(h.Order)
 	}
-	// LIMIT makes the planner look each row's headers up by its id: for a page's few
-	// thousand ids it would read the whole side table, page after page.
+	// LIMIT makes the planner look up each row's headers by the row's id. For the few thousand ids of a page
+	// it would otherwise read the whole side table, for each page.
 	each := "SELECT u.n, x.* FROM " + r.list() + " CROSS JOIN LATERAL (SELECT row_number() OVER (" + order + ") AS i, " + Ref(h.HeaderName) + " AS name, " + Ref(h.HeaderValue) + " AS value, " +
 		fits + " AS fits, " + bytes + " AS bytes FROM " + sql.Identifier(h.Schema, h.Name) + " AS t WHERE " + Ref(h.Parent) + r.Column(r.Table.Mapping.ID[0]).equals() + "u.c0 " +
 		order + " LIMIT " + strconv.Itoa(mapping.MaxHeaders+1) + ") AS x"
@@ -57,7 +57,7 @@ func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, 
 	}
 	judged := "SELECT *, count(*) OVER own > " + strconv.Itoa(mapping.MaxHeaders) + " AS many, " + long + " AS long, sum(bytes + " + strconv.Itoa(outbox.HeaderOverhead) + ") OVER own AS own FROM (" +
 		each + ") AS e WINDOW own AS (PARTITION BY n)"
-	// A row that is refused, or has to wait, has one header in the result, without its value.
+	// A row that is refused, or has to wait, has one header in the result, without the value.
 	placed := "SELECT *, many OR long AS refused, sum(CASE WHEN many OR long THEN 0 ELSE bytes + " + strconv.Itoa(outbox.HeaderOverhead) + " END) OVER (ORDER BY n) - CASE WHEN many OR long THEN 0 ELSE own END > " +
 		strconv.Itoa(headersAtOnce) + " AS late FROM (" + judged + ") AS j"
 	value := "value"
@@ -69,13 +69,13 @@ func (r *Relation) HeadersOf(n int, row func(i int) *outbox.Row) (*SideHeaders, 
 	return b, Step{SQL: text, Args: args, Each: b.read}, nil
 }
 
-// headerSize is the condition that a header is no longer than a row may be, and its bytes: 0 for one that
-// does not fit.
+// headerSize returns the condition that a header is no longer than a row may be, and an expression for its
+// bytes; 0 for a header that is too long.
 func (r *Relation) headerSize() (fits, bytes string) {
 	h, most := &r.Table.Mapping.HeadersTable, r.Table.Mapping.MaxRowBytes
 	conditions, sizes := []string{"true"}, []string{"0"}
 	for _, name := range []string{h.HeaderName, h.HeaderValue} {
-		c := &Column{Name: name, brief: r.brief} // where the side table is a view
+		c := &Column{Name: name, brief: r.brief} // for a side table that is a view
 		if r.side != nil && r.side.Column(name) != nil {
 			c = r.side.Column(name)
 		}
@@ -89,7 +89,7 @@ func (r *Relation) headerSize() (fits, bytes string) {
 	return fits, "CASE WHEN " + fits + " THEN " + strings.Join(sizes, " + ") + " ELSE 0 END"
 }
 
-// printedSize is how many bytes a value has that is within bounds.
+// printedSize returns how many bytes a value has that is not too long.
 func (c *Column) printedSize() string {
 	if c.sized() {
 		return "octet_length(" + Ref(c.Name) + ")"
@@ -97,8 +97,8 @@ func (c *Column) printedSize() string {
 	return "octet_length(" + formatted(Ref(c.Name), "") + ")"
 }
 
-// read takes a header. Its value is a bytea's own bytes, or what PostgreSQL
-// prints; NULL is Kafka's null.
+// read takes one header. Its value is the bytes of a bytea, or the text that PostgreSQL prints. NULL becomes
+// Kafka's null.
 func (b *SideHeaders) read(row [][]byte) error {
 	n, err := Ordinal(row[0], len(b.headers))
 	if err != nil {
@@ -115,7 +115,7 @@ func (b *SideHeaders) read(row [][]byte) error {
 		b.late[n] = true
 		return nil
 	}
-	texts, ok := [2][]byte{row[1], row[2]}, true // in UTF-8; not ok: they cannot be
+	texts, ok := [2][]byte{row[1], row[2]}, true // ok: both are converted to UTF-8
 	if b.set != nil {
 		for i := range texts {
 			stored, err := StoredText(texts[i])
@@ -134,7 +134,7 @@ func (b *SideHeaders) read(row [][]byte) error {
 	case !ok:
 		b.faults[n] = "a header with bytes that " + b.set.Name() + " cannot turn into UTF-8"
 	case row[2] == nil:
-	case string(row[3]) == "17": // bytea
+	case string(row[3]) == "17": // the OID of bytea
 		if h.Value, err = hex.DecodeString(strings.TrimPrefix(string(texts[1]), `\x`)); err != nil {
 			b.faults[n] = "a header that is not in hex form"
 		}
@@ -145,11 +145,12 @@ func (b *SideHeaders) read(row [][]byte) error {
 	return nil
 }
 
-// Late says that the row's headers were not read: there was no room for them next to those before.
+// Late reports whether the row's headers were not read, because they had no room next to those of earlier
+// rows.
 func (b *SideHeaders) Late(i int) bool { return b.late[i] }
 
-// AttachAll attaches to the rows, in their order, up to the first that is late, and says how many
-// they are.
+// AttachAll attaches headers to the rows, in order, up to the first row that is Late. It returns the number
+// of rows before that one.
 func (b *SideHeaders) AttachAll() int {
 	for i := range b.headers {
 		if b.late[i] {
@@ -160,8 +161,8 @@ func (b *SideHeaders) AttachAll() int {
 	return len(b.headers)
 }
 
-// Attach puts the headers that were read behind the row's mapped ones, in place
-// of those of an earlier look. A header that cannot be one is the row's fault.
+// Attach appends the headers that were read to the row's mapped ones. It replaces those of an earlier lookup.
+// An invalid header is an error of the row.
 func (b *SideHeaders) Attach(i int) {
 	row, h := b.of(i), &b.table.Mapping.HeadersTable
 	if problem := b.faults[i]; problem != "" && row.Err == nil {

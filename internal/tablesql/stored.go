@@ -8,20 +8,20 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// This file selects text as the database stores it. If the server cannot turn one
-// character of a result into UTF-8, the whole result is an error: one such row would
-// keep a page from being read. Package charset converts each value by itself.
+// This file selects text in the database's encoding. If the server cannot convert one character of a result
+// to UTF-8, the whole result is an error: one such row would make a whole page unreadable. Package charset
+// converts each value separately.
 
-// stored is a column to select, and whether it comes as StoredText reads it.
+// stored returns the expression to select for a column, and whether its value has to be read by StoredText.
 func (r *Relation) stored(c *Column) (expression string, stored bool) {
-	// The text of these types is never but ASCII.
+	// The text of these types is always ASCII.
 	if r.Charset == nil || c.is(oidBool, oidBytea, oidInt2, oidInt4, oidInt8, oidUUID, oidTimestamp, oidTimestamptz) {
 		return Ref(c.Name), false
 	}
 	return r.asText(c.printed()), true
 }
 
-// asText selects a text, in the database's own encoding as hexadecimal digits, for StoredText or readText.
+// asText selects a text as hexadecimal digits in the database's encoding, for StoredText or readText.
 func (r *Relation) asText(text string) string {
 	if r.Charset == nil {
 		return text
@@ -42,7 +42,7 @@ func StoredText(value []byte) ([]byte, error) {
 	return text, err
 }
 
-// readID reads the id columns that idList selected, which the row begins with.
+// readID reads the id columns that idList selected, at the beginning of the row.
 func (r *Relation) readID(row [][]byte) (parts []string, err error) {
 	parts = make([]string, len(r.Table.Mapping.ID))
 	for i, name := range r.Table.Mapping.ID {
@@ -58,7 +58,7 @@ func (r *Relation) readID(row [][]byte) (parts []string, err error) {
 	return parts, nil
 }
 
-// eachID reads rows of nothing but idList.
+// eachID reads rows that have only the columns of idList.
 func (r *Relation) eachID(found func(id string)) func(row [][]byte) error {
 	return func(row [][]byte) error {
 		parts, err := r.readID(row)
@@ -70,8 +70,8 @@ func (r *Relation) eachID(found func(id string)) func(row [][]byte) error {
 	}
 }
 
-// readText reads a text for people that asText selected. Bytes that cannot be turned into UTF-8 are
-// escaped, so that they keep no other row from being listed.
+// readText reads a text, meant for people, that asText selected. Bytes that cannot be converted to UTF-8 are
+// escaped, so that one bad row does not keep the others from being listed.
 func (r *Relation) readText(value []byte) string {
 	if r.Charset == nil {
 		return string(value)

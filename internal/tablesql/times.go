@@ -13,23 +13,22 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// PostgreSQL's times reach from 4714 BC to the year 294276, and to infinity both
-// ways. Microseconds since 1970 do not hold the last 30 years of that, and now()
-// minus a time, an interval, holds neither infinity (before PostgreSQL 17) nor all
-// that is far away. One row's time must not fail a statement about other rows, too: so
-// here is how statements get numbers out of times.
+// This file has the SQL that makes numbers of times. PostgreSQL's times reach from 4714 BC to the year
+// 294276, and to infinity in both directions. Microseconds since 1970 cannot hold the last 30 years of that.
+// The interval now() minus a time cannot hold infinity (before PostgreSQL 17), nor every distant time. But
+// the time of one row must not make a statement fail that covers other rows too.
 //
-// A column's time may also be local, or a number since 1970. How it is compared, written and printed is decided here
-// alone. Package mapping reads the same of it.
+// A column's time may also be local, or a number since 1970. How such a time is compared, written and printed
+// is decided here alone. Package mapping reads times in the same way.
 
-// clock is how a column has its times: with a zone, or in UTC, unless one of the two is set.
+// clock says how a column stores times. The zero value: with a zone, or in UTC.
 type clock struct {
-	zone  string // a literal; of a local time
-	unit  int64  // of a number, in microseconds
-	whole bool   // of an integer
+	zone  string // SQL literal of the zone, for local times
+	unit  int64  // microseconds per unit, for numbers
+	whole bool   // the number is an integer
 }
 
-// clock of a column that is mapped as a time.
+// clock returns the clock of a column that is mapped as a time.
 func (r *Relation) clock(column string) clock {
 	m, c := &r.Table.Mapping, r.Column(column)
 	switch {
@@ -42,8 +41,8 @@ func (r *Relation) clock(column string) clock {
 	return clock{}
 }
 
-// zoneKnown asks whether the server knows the mapping's zone. If not, rows would be published and every mark
-// that writes a time would fail.
+// zoneKnown checks whether the server knows the mapping's time zone. If it does not, rows would be published,
+// but every mark that writes a time would fail.
 func (r *Relation) zoneKnown(ctx context.Context, conn *pgx.Conn) (unknown, err error) {
 	name := r.Table.Mapping.Zone.String()
 	err = Run(ctx, conn, Step{SQL: "SELECT now() AT TIME ZONE " + sql.Literal(name)})
@@ -53,11 +52,11 @@ func (r *Relation) zoneKnown(ctx context.Context, conn *pgx.Conn) (unknown, err 
 	return nil, err
 }
 
-// same says that the server compares the values with now() as they are.
+// same reports whether the server can compare the values with now() directly.
 func (k clock) same() bool { return k == clock{} }
 
-// instant is a value as a timestamptz. Only the years 1 to 9999 are local, as in package mapping: what is at the ends of the
-// calendar would be shifted beyond them.
+// instant returns a value as a timestamptz. Only the years 1 to 9999 are treated as local, as in package
+// mapping: times at the ends of the calendar would be shifted out of range.
 func (k clock) instant(at string) string {
 	if k.zone == "" {
 		return at
@@ -65,7 +64,7 @@ func (k clock) instant(at string) string {
 	return fmt.Sprintf("(CASE WHEN %[1]s >= '0001-01-01' AND %[1]s < '10000-01-01' THEN %[1]s AT TIME ZONE %[2]s ELSE %[1]s AT TIME ZONE 'UTC' END)", at, k.zone)
 }
 
-// epoch is a value in microseconds since 1970, as a numeric, which holds them all.
+// epoch returns a value in microseconds since 1970, as a numeric, which can hold every time.
 func (k clock) epoch(at string) string {
 	switch k.unit {
 	case 0:
@@ -76,7 +75,7 @@ func (k clock) epoch(at string) string {
 	return fmt.Sprintf("trunc((%s)::numeric * %d)", at, k.unit)
 }
 
-// of is a moment, a timestamptz, as it is written into the column.
+// of returns the expression that stores a moment (a timestamptz) in the column.
 func (k clock) of(moment string) string {
 	switch {
 	case k.zone != "":
@@ -87,14 +86,14 @@ func (k clock) of(moment string) string {
 	return moment
 }
 
-// overlap is for how long a zone's clocks may show the same times twice.
+// overlap is the longest time for which a zone's clocks may show the same times twice.
 const overlap = "interval '2 hours'"
 
-// when compares a value with a moment, so that an index on the column serves. For a
-// local time the first term serves the index; since clocks are changed, the second one decides.
+// when compares a value with a moment in a way that an index on the column serves. For a local time the first
+// term serves the index, and the second one decides, because clocks are put back.
 func (k clock) when(at, operator, moment string) string {
 	switch {
-	case k.whole: // a bigint, since an index on integers serves no numeric
+	case k.whole: // a bigint, because an index on integers cannot serve a numeric
 		rounded := map[string]string{"<": "ceil", ">=": "ceil", "<=": "floor", ">": "floor"}[operator]
 		return fmt.Sprintf("%s %s %s(extract(epoch FROM %s) * %d)::bigint", at, operator, rounded, moment, time.Second.Microseconds()/k.unit)
 	case k.unit != 0:
@@ -114,7 +113,7 @@ func (r *Relation) when(column, operator, moment string) string {
 	return r.clock(column).when(Ref(column), operator, moment)
 }
 
-// later is that a column's time is after another's.
+// later returns the condition that a column's time is after another column's.
 func (r *Relation) later(column, other string) string {
 	k, than := r.clock(column), r.clock(other)
 	if r.Column(column).OID == r.Column(other).OID || k.same() && than.same() {
@@ -123,27 +122,27 @@ func (r *Relation) later(column, other string) string {
 	return k.epoch(Ref(column)) + " > " + than.epoch(Ref(other))
 }
 
-// set writes a moment into a column; none where no column is mapped.
+// set stores a moment in a column. If no column is mapped, it sets nothing.
 func (r *Relation) set(column, moment string) assignment {
 	return assignment{column, r.clock(column).of(moment)}
 }
 
-// micros is a value in microseconds since 1970, plus a few, as a bigint: one out of
-// its range is its greatest or least.
+// micros returns a value in microseconds since 1970, plus a few, as a bigint. A value out of range becomes
+// the greatest or the least bigint.
 func (k clock) micros(at string, add int) string {
 	return fmt.Sprintf("least(greatest(%s + %d, %d), %d)::bigint", k.epoch(at), add, int64(math.MinInt64+1), int64(math.MaxInt64))
 }
 
-// longestAge bounds ages: a time.Duration holds 292 years.
+// longestAge bounds ages, in microseconds: a time.Duration can hold 292 years.
 const longestAge = int64(math.MaxInt64 / time.Microsecond)
 
-// age is how long ago a time was, in microseconds by the database's clock, as a
-// bigint: negative for a time in the future, and at most 292 years.
+// age returns how long ago a time was, in microseconds by the database's clock, as a bigint. It is negative
+// for a time in the future, and at most 292 years.
 func (k clock) age(at string) string {
 	return fmt.Sprintf("least(greatest(extract(epoch FROM clock_timestamp()) * 1000000 - %s, -%[2]d), %[2]d)::bigint", k.epoch(at), longestAge)
 }
 
-// age is how long ago the row was created, NULL where no column says.
+// age returns how long ago the row was created; NULL if no column says.
 func (r *Relation) age() string {
 	created := r.Table.Mapping.CreatedAt
 	if created == "" {
@@ -152,7 +151,8 @@ func (r *Relation) age() string {
 	return r.clock(created).age(Ref(created))
 }
 
-// moment prints a column's time in RFC 3339, and infinity, or a number that no time has, as such.
+// moment prints a column's time in RFC 3339. Infinity, and a number that is no valid time, are printed as
+// they are.
 func (r *Relation) moment(column string) string {
 	if column == "" {
 		return "NULL"
@@ -160,7 +160,8 @@ func (r *Relation) moment(column string) string {
 	return printedTime(r.timestamp(column), Ref(column))
 }
 
-// timestamp is a column's time as a timestamptz. A number before 1970, or after the year 9999, is infinity.
+// timestamp returns a column's time as a timestamptz. A number before 1970 or after the year 9999 becomes
+// infinity.
 func (r *Relation) timestamp(column string) string {
 	k, at := r.clock(column), Ref(column)
 	if k.unit == 0 {

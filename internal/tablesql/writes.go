@@ -10,32 +10,33 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// This file tells, without writing, whether a table takes what we write. The server plans each
-// statement, which shows types, lengths, generated columns and privileges. A query evaluates
-// what is decided for each row (NOT NULL, CHECK, domains, foreign keys).
+// This file finds out, without writing, whether a table accepts what we write. The server plans each
+// statement, which checks types, lengths, generated columns and privileges. A query evaluates the rules for
+// single rows: NOT NULL, CHECK, domains, foreign keys.
 
 // Write is a statement that changes rows of a table.
 type Write struct {
-	// Name says what it does.
+	// Name says what the statement does.
 	Name string
-	// Asked: only operators ask for it. Discards: it is one of the two ways to discard a row.
+	// Asked: the statement runs only when an operator asks for it. Discards: it is one of the two ways to
+	// discard a row.
 	Asked, Discards bool
-	// Explain plans it, for no row.
+	// Explain plans the statement, for no row.
 	Explain Step
-	// To is the table that it writes to.
+	// To is the table that the statement writes to.
 	To *Relation
 
 	from  *Relation
-	state string // of the rows that it is for
+	state string // condition for the state of the rows that it applies to
 	set   []assignment
 }
 
-// sets says whether it writes the column.
+// sets reports whether the statement writes the column.
 func (w *Write) sets(column string) bool {
 	return slices.ContainsFunc(w.set, func(a assignment) bool { return a.column == column })
 }
 
-// Writes are those that a process, or an operator, may run.
+// Writes returns the statements that a process, or an operator, may run.
 func (r *Relation) Writes() ([]Write, error) {
 	if !r.Table.Stateful() {
 		return nil, nil
@@ -83,7 +84,8 @@ func (r *Relation) Writes() ([]Write, error) {
 	return all, nil
 }
 
-// attemptWrites are the two writes of one statement: it charges an attempt, or the last one.
+// attemptWrites returns the two outcomes of one statement as two writes: it charges an attempt, or the last
+// one.
 func (r *Relation) attemptWrites(statement string) []Write {
 	s := &r.Table.Mapping.Status
 	reason := assignment{s.LastError, sql.Literal(r.Reason(strings.Repeat("x", 10_000)))}
@@ -99,13 +101,13 @@ func (r *Relation) attemptWrites(statement string) []Write {
 	return all
 }
 
-// askedFor are the statements that operators ask for.
+// askedFor returns the statements that only operators ask for.
 func (r *Relation) askedFor() (all []Write) {
 	add := func(name string, discards bool, state RowState, set []assignment, of func() (*Change, error)) {
 		change, err := of()
 		condition, unkept := r.inState(state)
 		if err != nil || unkept != nil {
-			return // the command refuses before any statement
+			return // the command refuses before it runs a statement
 		}
 		if step, err := change.Of(nil, nil); err == nil {
 			all = append(all, Write{Name: name, Asked: true, Discards: discards, Explain: step, state: condition, set: set})
@@ -123,7 +125,7 @@ func (r *Relation) askedFor() (all []Write) {
 	return all
 }
 
-// Rule is a condition of a table, on each row, as the catalogue tells it.
+// Rule is a condition on each row of a table, as the catalogue has it.
 type Rule struct {
 	Name       string   `json:"name"`
 	Expression string   `json:"expression"`
@@ -131,16 +133,16 @@ type Rule struct {
 	Text       string   `json:"text"`
 }
 
-// Rules are what a table asks of its rows, and Types how its columns are written in SQL.
+// Rules are the conditions on a table's rows. Types are the columns' types in SQL form.
 type Rules struct {
 	Rules []Rule            `json:"rules"`
 	Types map[string]string `json:"types"`
-	// Triggers may change what we write before it is judged.
+	// Triggers are those that may change the values that we write before the rules are checked.
 	Triggers []string `json:"triggers"`
 }
 
-// RulesSQL asks for Rules, one JSON document. $1 is the table's OID, $2 the bit of the triggers'
-// event. A foreign key of one column is a condition, where the role may read what it refers to.
+// RulesSQL reads Rules as one JSON document. $1 is the table's OID, $2 the bit of the event in a trigger's
+// type. A foreign key of one column becomes a condition if the role may read the table that it refers to.
 const RulesSQL = `
 SELECT jsonb_build_object(
     'types', (SELECT jsonb_object_agg(a.attname, format_type(a.atttypid, a.atttypmod))
@@ -159,16 +161,18 @@ SELECT jsonb_build_object(
               AND has_schema_privilege((SELECT f.relnamespace FROM pg_catalog.pg_class f WHERE f.oid = k.confrelid), 'USAGE'))))
 FROM pg_catalog.pg_class WHERE oid = $1::oid`
 
-// Broken is a rule that rows break once they are written.
+// Broken is a rule that rows would break once they are written.
 type Broken struct {
 	Rule
-	// Column takes no NULL, or not so many characters; empty: the rule is a constraint.
+	// Column does not accept NULL, or not as many characters. Empty: the rule is a constraint.
 	Column string
-	// Rows, of the Seen rows of the table, would break it. If none was seen, a row with nothing but what we write would.
+	// Rows is how many of the Seen rows of the table would break the rule. If Seen is 0, a row with only the
+	// values that we write would break it.
 	Rows, Seen int
 }
 
-// Surely says that every row that was seen breaks it, or, if none was, every row will.
+// Surely reports whether every seen row breaks the rule. If no row was seen, it reports whether every row
+// will.
 func (b *Broken) Surely(w *Write) bool {
 	if b.Seen > 0 {
 		return b.Rows == b.Seen
@@ -176,12 +180,12 @@ func (b *Broken) Surely(w *Write) bool {
 	return b.Column != "" || allTrue(b.Columns, w.sets)
 }
 
-// Evaluate tells which rules would be broken by rows that the write is for, at most a hundred, and by one that is NULL
-// wherever we do not write.
+// Evaluate finds the rules that would be broken by rows that the write applies to (at most a hundred), and by
+// a row that is NULL wherever we do not write.
 func (w *Write) Evaluate(rules *Rules, broken func(Broken)) Step {
 	var judged []Broken
 	var terms []string
-	// A row that is NULL elsewhere may break a rule by that alone.
+	// The row that is NULL elsewhere may break a rule for that reason alone.
 	whole := map[int]bool{}
 	add := func(b Broken, term string, of ...string) {
 		whole[len(terms)] = allTrue(of, w.sets)
@@ -237,7 +241,7 @@ func allTrue[T any](all []T, is func(T) bool) bool {
 	return !slices.ContainsFunc(all, func(t T) bool { return !is(t) })
 }
 
-// Casts are queries that fail where a column's type refuses what we write, by the column.
+// Casts returns queries, by column, that fail where the column's type does not accept what we write.
 func (w *Write) Casts(rules *Rules) map[string]Step {
 	all := map[string]Step{}
 	for _, a := range w.set {
@@ -248,7 +252,8 @@ func (w *Write) Casts(rules *Rules) map[string]Step {
 	return all
 }
 
-// rows are some that the write is for, among the table's first thousand, and one that is all NULL.
+// rows selects some rows that the write applies to, from the table's first thousand, and one row that is all
+// NULL.
 func (w *Write) rows() string {
 	var columns []string
 	for i := range w.from.Columns {
@@ -271,7 +276,7 @@ func (r *Relation) isPending() []assignment {
 	return []assignment{{s.Column, sql.Literal(s.Pending[0])}}
 }
 
-// columns of the table that is written to, as a write leaves them.
+// columns lists the columns of the written table with the values that the write leaves.
 func (w *Write) columns(set []assignment, types map[string]string) string {
 	var list []string
 	for i := range w.To.Columns {
@@ -290,7 +295,8 @@ func (w *Write) columns(set []assignment, types map[string]string) string {
 	return strings.Join(list, ", ")
 }
 
-// unbounded is the type as it is written, without a length: a cast to it would cut what is longer, and hide that.
+// unbounded returns the type without its length: a cast to the full type would cut a longer value and hide
+// the fault.
 func unbounded(written string, c *Column) string {
 	if c.MaxChars > 0 {
 		return c.Type
