@@ -31,10 +31,11 @@ type Difference struct {
 
 	about  About
 	column string
-	words  bool // of the status
+	words  bool // the difference is about the status column's words
 }
 
-// differences are those of all tables that could be looked at. The error is about the first that could not.
+// differences returns the differences of all tables that could be read. The error is that of the first table
+// that could not.
 func (f *Facts) differences() (found []Difference, err error) {
 	for i := range f.Tables {
 		t := &f.Tables[i]
@@ -48,8 +49,7 @@ func (f *Facts) differences() (found []Difference, err error) {
 	return found, err
 }
 
-// Differences lists everything in which a table differs from its mapping. It
-// is pure.
+// Differences returns every difference between a table and its mapping. It is a pure function.
 func Differences(t *TableFacts) []Difference {
 	d := differing{t: t}
 	if t.Gone != "" {
@@ -65,20 +65,20 @@ func Differences(t *TableFacts) []Difference {
 		case AboutColumn:
 			d.add(Difference{Problem: f.Problem, Hint: f.Hint, Fatal: true, Override: d.overrides(f.Column), about: f.About})
 		case AboutKind, AboutNull, AboutIdentity:
-			var key Overrides // what is unique, in place of an id that is not
+			var key Overrides // a unique key to use instead of the id
 			if f.About == AboutIdentity && t.Catalogue != nil && len(t.Catalogue.Key) > 0 {
 				key = Overrides{{"id", t.Catalogue.Key}}
 			}
 			d.add(Difference{Problem: f.Problem, Hint: f.Hint, Fatal: true, Override: key, about: f.About})
 		case AboutWrite:
 			d.add(Difference{Problem: f.Problem, Hint: f.Hint, Fatal: f.Fatal, about: f.About, column: f.Column})
-		default: // privileges and indexes are no difference
+		default: // missing privileges and indexes are no differences
 		}
 	}
 	d.nulls()
 	d.status()
 	if slices.ContainsFunc(d.found, func(f Difference) bool { return f.words && f.Fatal }) {
-		// A word that the status refuses is reported once.
+		// A value that the status column refuses is reported once, not again for the write.
 		return slices.DeleteFunc(d.found, func(f Difference) bool {
 			return f.about == AboutWrite && f.column == t.Table.Mapping.Status.Column
 		})
@@ -96,19 +96,18 @@ func (d *differing) add(f Difference) {
 	d.found = append(d.found, f)
 }
 
-// Override is a key of a mapping, such as status.sent_at, with the value that
-// fixes a difference. A nil value is YAML's null.
+// Override is a key of a mapping, such as status.sent_at, with the value that removes a difference. A nil
+// value is YAML's null.
 type Override struct {
 	Key   string
 	Value any
 }
 
-// Overrides fix a difference together.
+// Overrides remove a difference together.
 type Overrides []Override
 
-// Lines renders overrides as YAML, one line for each key of the mapping. Of two
-// values of a key the first counts; a value of a whole key goes before values
-// within it.
+// Lines returns the overrides as YAML, one line per key of the mapping. If a key has two values, the first
+// counts. A value for a whole key takes precedence over values inside it.
 func (o Overrides) Lines() []string {
 	var block yaml.MapSlice
 	for _, v := range o {
@@ -116,13 +115,13 @@ func (o Overrides) Lines() []string {
 	}
 	lines := make([]string, len(block))
 	for i, item := range block {
-		value, _ := yaml.MarshalWithOptions(item.Value, yaml.Flow(true)) // strings always can
+		value, _ := yaml.MarshalWithOptions(item.Value, yaml.Flow(true)) // a string can always be marshalled
 		lines[i] = fmt.Sprintf("%s: %s", item.Key, bytes.TrimSpace(value))
 	}
 	return lines
 }
 
-// MarshalJSON gives the lines.
+// MarshalJSON returns the result of Lines.
 func (o Overrides) MarshalJSON() ([]byte, error) { return json.Marshal(o.Lines()) }
 
 func set(block yaml.MapSlice, path string, value any) yaml.MapSlice {
@@ -143,12 +142,12 @@ func set(block yaml.MapSlice, path string, value any) yaml.MapSlice {
 // columnUse is a place in a mapping that names columns.
 type columnUse struct {
 	columns []string
-	kind    string // of columns that fit there
-	// write puts other columns in their place; an empty name: there is none.
+	kind    string // kind of the columns that fit there
+	// write returns the overrides that put other columns there. An empty name means that there is none.
 	write func(names []string) Overrides
 }
 
-// The kinds of columns, by their types' names.
+// The kinds of columns, with the types that belong to each.
 const (
 	anyColumn   = ""
 	timeColumn  = "time"
@@ -156,11 +155,11 @@ const (
 	textColumn  = "text"
 )
 
-// unknown stands for a column that has to be named, and only people know.
+// unknown stands for a column that only people can name.
 const unknown = "…"
 
-// one is a place for one column. Where there is no column for it, the keys of
-// without become null; if there are none, the column has to be named.
+// one returns a place for a single column. If there is no column for it, the keys of without become null. If
+// without is empty, people have to name the column.
 func one(key, column, kind string, without ...string) columnUse {
 	return columnUse{[]string{column}, kind, func(names []string) (all Overrides) {
 		if names[0] != "" || len(without) == 0 {
@@ -173,12 +172,12 @@ func one(key, column, kind string, without ...string) columnUse {
 	}}
 }
 
-// places lists every place of a mapping that names columns.
+// places returns every place of a mapping that names columns.
 func places(m *outbox.Mapping) []columnUse {
 	s := &m.Status
 	sentAt := []string{"status.sent_at"}
 	if s.Column == "" {
-		sentAt = nil // the time is the state
+		sentAt = nil // here the time is the state itself
 	}
 	payload := one("payload.column", m.Payload.Column, anyColumn)
 	if len(m.Payload.Object) > 0 {
@@ -211,7 +210,7 @@ func places(m *outbox.Mapping) []columnUse {
 	switch key := m.Key; {
 	case key == nil:
 	case key.Parts == nil:
-		all = append(all, one("key.column", key.Column, anyColumn)) // without it there is no order
+		all = append(all, one("key.column", key.Column, anyColumn)) // without a key, rows have no order
 	default:
 		all = append(all, columnUse{topicColumns(key.Parts), textColumn, func(names []string) Overrides { return Overrides{{"key.template", template(key.Parts, names)}} }})
 	}
@@ -221,8 +220,8 @@ func places(m *outbox.Mapping) []columnUse {
 	return append(all, headersPlace(m.Headers))
 }
 
-// list is a place for several columns, written behind other keys. Where no column is
-// left, the key without becomes null; if it is empty, columns have to be named.
+// list returns a place for several columns; before comes first in its overrides. If no column is left, the
+// key without becomes null. If without is empty, people have to name columns.
 func list(key string, columns []string, without string, before Overrides) columnUse {
 	return columnUse{columns, anyColumn, func(names []string) Overrides {
 		left := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" })
@@ -236,7 +235,7 @@ func list(key string, columns []string, without string, before Overrides) column
 	}}
 }
 
-// template is written out with the columns' names.
+// template returns the template's text with the columns' names.
 func template(t *outbox.Template, names []string) string {
 	text := t.Literals[0]
 	for i, name := range names {
@@ -264,7 +263,8 @@ func topicPlace(topic *outbox.Template) columnUse {
 	}}
 }
 
-// headersPlace is all headers, since a configuration replaces the list whole.
+// headersPlace returns the place of all headers, because a configuration replaces the list of headers as a
+// whole.
 func headersPlace(all []outbox.HeaderMapping) columnUse {
 	var columns []string
 	for i := range all {
@@ -293,7 +293,7 @@ func header(h *outbox.HeaderMapping, column string) any {
 		}
 		return yaml.MapSlice{{Key: "json", Value: column}}
 	case h.Trace != nil && h.Column == "":
-		return unknown // written out in the profile
+		return unknown // the profile writes it out
 	case h.Column == "":
 		return append(named, yaml.MapItem{Key: "value", Value: h.Value})
 	case h.OmitNull:
@@ -302,8 +302,8 @@ func header(h *outbox.HeaderMapping, column string) any {
 	return append(named, yaml.MapItem{Key: "column", Value: column})
 }
 
-// overrides use other columns in place of one that does not fit, and of those
-// that do not fit either in the same places.
+// overrides put other columns in place of one that does not fit, and of further columns in the same places
+// that do not fit either.
 func (d *differing) overrides(column string) Overrides {
 	if column == "" {
 		return nil
@@ -330,8 +330,8 @@ func (d *differing) overrides(column string) Overrides {
 	return all
 }
 
-// meant is the column that may be meant instead of one: of the right kind, not
-// mapped yet, and with a name like it.
+// meant returns the column that may be meant instead of the given one: it has the right kind, is not mapped
+// yet, and has a similar name.
 func (d *differing) meant(column, kind string) string {
 	all := places(&d.t.Table.Mapping)
 	var fitting []string
@@ -360,7 +360,7 @@ func fits(c *Column, kind string) bool {
 	return !is("timestamp", "bytea", "json", "double", "real", "numeric", "date", "time")
 }
 
-// nulls finds columns that may be NULL where a NULL makes the row fail or leaves it without order.
+// nulls reports columns that accept NULL, where a NULL would make the row fail or leave it without order.
 func (d *differing) nulls() {
 	m := &d.t.Table.Mapping
 	nullable := func(column string) bool {
@@ -398,8 +398,8 @@ func (d *differing) nulls() {
 
 // ---- the words of the status ----
 
-// status compares the words of the mapping with those that the column allows
-// and those that rows have.
+// status compares the status values of the mapping with those that the column allows, and with those that
+// rows have.
 func (d *differing) status() {
 	s, c := &d.t.Table.Mapping.Status, d.t.Catalogue
 	if s.Column == "" || c == nil || d.t.column(s.Column) == nil {
@@ -448,13 +448,13 @@ func (d *differing) unwritable(word, when string, allowed []string, suggestion O
 	})
 }
 
-// unmapped are the states of rows that the mapping does not name.
+// unmapped returns the states of rows that the mapping does not name.
 func unmapped(t *TableFacts) []string {
 	s := &t.Table.Mapping.Status
 	mapped := append(slices.Clone(s.Pending), s.Sent, s.Failed, s.Processing)
 	if t.Inspection != nil {
 		for _, c := range t.Inspection.Columns {
-			if c.Name == s.Column { // rows have them as the server prints them
+			if c.Name == s.Column { // rows have states as the server prints them
 				mapped = mapping.Printed(mapped, c)
 			}
 		}
@@ -462,10 +462,10 @@ func unmapped(t *TableFacts) []string {
 	return slices.DeleteFunc(slices.Clone(t.States), func(state string) bool { return slices.Contains(mapped, state) })
 }
 
-// strangers says that rows have states, and none of the mapping's.
+// strangers reports whether rows have states, but none that the mapping names.
 func strangers(t *TableFacts) bool { return len(t.States) > 0 && len(unmapped(t)) == len(t.States) }
 
-// wordsOf says that all is well with the words.
+// wordsOf returns a sentence that says that the status values fit.
 func wordsOf(t *TableFacts) string {
 	s := &t.Table.Mapping.Status
 	words := strings.Join(s.Pending, ", ") + " → " + s.Sent
@@ -478,8 +478,8 @@ func wordsOf(t *TableFacts) string {
 	return words + "; rows have " + some(t.States)
 }
 
-// allowedWords are the labels of the enum, or the words of the CHECK
-// constraints on the column alone; none: anything.
+// allowedWords returns the labels of the enum, or the values in a CHECK constraint on the column alone. nil:
+// any value is allowed.
 func allowedWords(c *Catalogue) []string {
 	if len(c.StatusLabels) > 0 {
 		return c.StatusLabels
@@ -488,7 +488,7 @@ func allowedWords(c *Catalogue) []string {
 	for _, rule := range c.StatusRules {
 		condition, literals := literalsOf(rule)
 		if !lists(condition) {
-			return nil // it is no list of values
+			return nil // the constraint is not a list of values
 		}
 		words = append(words, literals...)
 	}
@@ -496,9 +496,8 @@ func allowedWords(c *Catalogue) []string {
 	return slices.Compact(words)
 }
 
-// literalsOf takes the literals out of a constraint as PostgreSQL prints it. Split at
-// quotes, every second part is a literal; an empty part between two of them is a quote
-// within one literal.
+// literalsOf extracts the literals from a constraint as PostgreSQL prints it. If the text is split at quotes,
+// every second part is a literal. An empty part between two literals is a quote inside one literal.
 func literalsOf(rule string) (condition string, literals []string) {
 	parts := strings.Split(rule, "'")
 	for i, part := range parts {
@@ -514,13 +513,14 @@ func literalsOf(rule string) (condition string, literals []string) {
 	return condition, literals
 }
 
-// lists says that a condition lists what is allowed, as IN and = are printed.
+// lists reports whether a condition lists the allowed values, in the forms in which PostgreSQL prints IN and
+// =.
 func lists(condition string) bool {
 	return strings.Contains(condition, " = ") && !slices.ContainsFunc([]string{"<>", "~", " NOT ", "length("},
 		func(other string) bool { return strings.Contains(condition, other) })
 }
 
-// The words that outboxes use.
+// usual has the status values that outbox tables commonly use.
 var usual = []struct {
 	key   string
 	words []string
@@ -530,7 +530,7 @@ var usual = []struct {
 	{"failed", []string{"failed", "error", "dead", "failure", "rejected"}},
 }
 
-// suggest gives the statuses of a table their places.
+// suggest assigns the statuses of a table to the keys of the mapping.
 func (d *differing) suggest(words []string) Overrides {
 	if len(words) == 0 {
 		return nil
@@ -546,6 +546,6 @@ func (d *differing) suggest(words []string) Overrides {
 		}
 		all = append(all, Override{"status." + place.key, word})
 	}
-	all[0].Value = []any{all[0].Value} // there may be several that are pending
+	all[0].Value = []any{all[0].Value} // a list, since several values may mean pending
 	return all
 }

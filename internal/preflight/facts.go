@@ -13,78 +13,77 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// Facts are all that the probes learnt of one stream. A nil group was not
-// seen; Missing says why.
+// Facts are the results of all probes for one stream. A nil group was not seen; Missing has the reason.
 type Facts struct {
 	Stream *Stream
 
-	// Sessions of the role that reads and marks, and of the one that streams.
+	// Table is the session of the role that reads and marks rows, Streaming that of the role that streams.
 	Table, Streaming Session
 
 	Server   *Server
 	State    *replication.State
 	Retained *replication.Retained
-	Blockers []replication.Blocker // nil: not asked for
-	Leader   *replication.Holder   // PID is empty: nobody
-	// Paused is what operators have paused.
+	Blockers []replication.Blocker // nil: the server was not asked
+	Leader   *replication.Holder   // an empty PID: nobody leads
+	// Paused lists what operators have paused.
 	Paused []outbox.Park
-	// Claimed is why another stream has the tables, or nil.
+	// Claimed is the error that another stream has the tables, or nil.
 	Claimed error
-	// Tallies are the stream's, and Orphans open ones of its tables that it does not recover.
+	// Tallies are the stream's own. Orphans are open tallies over its tables that the stream does not
+	// recover.
 	Tallies []statestore.TallyState
 	Orphans []statestore.Orphan
-	// Unclean are leaderships over its tables after which a stream that delivers exactly once may be refused.
+	// Unclean are leaderships over the stream's tables after which exactly-once delivery may be refused.
 	Unclean []statestore.Unclean
 	Tables  []TableFacts   // in the order of Stream.Tables
 	Kafka   []ClusterFacts // by name
 
-	// Missing says why a group was not seen, by the probe's name.
+	// Missing has the reason why a group was not seen, by the probe's name.
 	Missing map[string]string
 }
 
 // Session is one of the stream's two ways to the database.
 type Session struct {
 	User string
-	// Err is why there is none. Permanent: waiting does not help.
+	// Err is why there is no session. Permanent: waiting does not help.
 	Err       error
 	Hint      string
 	Permanent bool
 
 	Role *Role
-	// Pooled: the server's process is not the one that the login told of, so
-	// something stands in between. Wandering: the process changed between two
-	// statements, as behind a pooler that passes transactions.
+	// Pooled: the PID of the server process is not the one reported at login, so a pooler is in between.
+	// Wandering: the PID changed between two statements, as behind a pooler in transaction mode.
 	Pooled, Wandering bool
-	// Prepares says of the table session that it keeps prepared statements.
+	// Prepares, for the table session: it keeps prepared statements.
 	Prepares bool
-	// Of the streaming session: Holds says that it keeps a session lock, and
-	// SenderTimeout is the wal_sender_timeout that is in force.
+	// Holds and SenderTimeout are for the streaming session. Holds: it keeps a session lock. SenderTimeout is
+	// the wal_sender_timeout in force.
 	Holds         bool
 	SenderTimeout string
 }
 
-// Server is what check_server.sql tells.
+// Server is the result of check_server.sql.
 type Server struct {
 	Settings      map[string]Setting `json:"settings"`
 	Encoding      string             `json:"encoding"`  // of the database
-	Superuser     bool               `json:"superuser"` // of the role that asked
+	Superuser     bool               `json:"superuser"` // the role that asked is a superuser
 	Slots         int                `json:"slots"`
 	IdleSlots     []string           `json:"idle_slots"`
 	PhysicalSlots []string           `json:"physical_slots"`
-	// IdlePhysicalSlots are those that no standby uses now.
+	// IdlePhysicalSlots are physical slots that no standby reads from now.
 	IdlePhysicalSlots []string `json:"idle_physical_slots"`
 	Senders           int      `json:"senders"`
 	Standbys          int      `json:"standbys"`
 	Connections       int      `json:"connections"`
 	Holder            string   `json:"holder"`
 
-	Signs platform.Signs `json:"-"` // of who runs the server
-	// Ahead is how far the server's clock is ahead of ours, and Doubt, by how
-	// much that may be wrong (half of the round trip).
+	Signs platform.Signs `json:"-"` // signs of a managed service
+	// Ahead is how far the server's clock is ahead of ours. Doubt is the possible error of Ahead (half of the
+	// round trip).
 	Ahead, Doubt time.Duration `json:"-"`
 }
 
-// platform is nil where nothing tells that somebody else runs the server.
+// platform returns the managed service that runs the server, or nil.
 func (s *Server) platform() *platform.Platform {
 	if s == nil {
 		return nil
@@ -98,20 +97,20 @@ type Setting struct {
 	Unit  string `json:"unit"`
 }
 
-// number of a setting, ok false: the server does not have it.
+// number returns a setting as a number. ok is false if the server does not have the setting.
 func (s *Server) number(name string) (n int64, ok bool) {
 	n, err := strconv.ParseInt(s.Settings[name].Value, 10, 64)
 	return n, err == nil
 }
 
-// duration of a setting; 0: none, or switched off.
+// duration returns a setting as a duration; 0: the server does not have it, or it is off.
 func (s *Server) duration(name string) time.Duration {
 	n, _ := s.number(name)
 	unit := map[string]time.Duration{"ms": time.Millisecond, "s": time.Second, "min": time.Minute}[s.Settings[name].Unit]
 	return time.Duration(max(n, 0)) * unit
 }
 
-// Role is what check_role.sql tells.
+// Role is the result of check_role.sql.
 type Role struct {
 	User            string   `json:"user"`
 	Superuser       bool     `json:"superuser"`
@@ -122,46 +121,49 @@ type Role struct {
 	ConnectionLimit int      `json:"connection_limit"`
 	ReadsAll        bool     `json:"reads_all"`
 	WritesAll       bool     `json:"writes_all"`
-	Schema          *bool    `json:"schema"` // USAGE on outbox_cdc; nil: no such schema
+	Schema          *bool    `json:"schema"` // USAGE on outbox_cdc; nil: the schema does not exist
 	Lacking         []string `json:"lacking"`
 	Ours            []string `json:"ours"`
-	Tables          []string `json:"tables"` // outbox tables that it may use in some way
-	Tally           []string `json:"tally"`  // tables of exactly-once delivery that are there
+	Tables          []string `json:"tables"` // outbox tables that the role may use in any way
+	Tally           []string `json:"tally"`  // tables of exactly-once delivery that exist
 	TallyLacking    []string `json:"tally_lacking"`
 }
 
-// TableFacts are what is known of one table.
+// TableFacts are the facts about one table.
 type TableFacts struct {
 	Table      Table
 	Inspection *Inspection
-	// Gone says that there is no such table, Refused that it, or its table of
-	// headers, cannot be read as it is.
+	// Gone says that the table does not exist. Refused says that the table, or its table of headers, cannot
+	// be read.
 	Gone    string
-	Renamed string // what a table that is gone is called now; empty: it is dropped, or nobody knows
+	Renamed string // new name of a table that is gone; empty: it was dropped, or the name is unknown
 	Refused string
-	// Lockers keep everybody from reading the table, so it was not looked at.
+	// Lockers keep everybody from reading the table, so the table was not read.
 	Lockers   []replication.Blocker
-	asked     bool                // for Lockers
-	described *tablesql.Described // nil: not with the other tables
+	asked     bool                // Lockers was asked for
+	described *tablesql.Described // nil: not described together with the other tables
 	Catalogue *Catalogue
 	Details   *Details
 	Backlog   *tablesql.Backlog
-	// Topics that rows of the table are for, by cluster, from a sample.
+	// Topics are topics of the table's rows, by cluster, from a sample of rows.
 	Topics map[string][]string
-	// States found in the status column, from a sample.
+	// States are values of the status column, from a sample of rows.
 	States []string
-	// Chosen says how many rows the mapping's conditions leave to others; nil: it has none.
+	// Chosen counts the rows that the mapping's conditions leave to others; nil: the mapping has no
+	// conditions.
 	Chosen *tablesql.Chosen
-	// Newest is the age in seconds of the newest time in each column that the mapping takes for a local time, or a number.
+	// Newest is the age in seconds of the newest time in each column that the mapping reads as a local time
+	// or as a number.
 	Newest map[string]int64
-	// Tied: in a sample, rows of one key have equal order columns, and no other column tells which came first.
+	// Tied: in a sample, rows of one key have equal order columns, and no other column shows which row was
+	// inserted first.
 	Tied bool
-	// Locks of the application that are held next to its own relay.
+	// Locks are the application's locks that are held next to its own relay.
 	Locks   []LockFacts
 	Missing map[string]string
 }
 
-// Catalogue is what check_table.sql tells.
+// Catalogue is the result of check_table.sql.
 type Catalogue struct {
 	RowSecurity  bool     `json:"row_security"`
 	RowsHidden   bool     `json:"rows_hidden"`
@@ -170,15 +172,15 @@ type Catalogue struct {
 	Columns      []Column `json:"columns"`
 	StatusLabels []string `json:"status_labels"`
 	StatusRules  []string `json:"status_constraints"`
-	ArchiveRules []string `json:"archive_constraints"` // on the archive's status
+	ArchiveRules []string `json:"archive_constraints"` // constraints on the archive's status
 }
 
-// Details are what check_table_details.sql tells.
+// Details are the result of check_table_details.sql.
 type Details struct {
 	Owner         string    `json:"owner"`
-	Owned         bool      `json:"owned"` // by the role, or by one that it is a member of
+	Owned         bool      `json:"owned"` // by the role, or by a role that it is a member of
 	Triggers      []Trigger `json:"triggers"`
-	Completing    []Trigger `json:"completing"` // update rows after their INSERT
+	Completing    []Trigger `json:"completing"` // triggers that update rows after their INSERT
 	Defaults      []string  `json:"default_partitions"`
 	Options       []string  `json:"options"`
 	Rows          int64     `json:"rows"`
@@ -191,13 +193,13 @@ type Details struct {
 	Identity      string    `json:"identity"`
 	HasKey        bool      `json:"has_key"`
 	UpdatePubs    []string  `json:"update_publications"`
-	// RowFilters are those of every publication of the table.
+	// RowFilters are the row filters of every publication that has the table.
 	RowFilters []RowFilter `json:"row_filters"`
 	Privileges []string    `json:"privileges"`
 	Updatable  []string    `json:"updatable"`
 }
 
-// Trigger fires on our UPDATE, or after an INSERT.
+// Trigger is a trigger that fires on our UPDATE, or after an INSERT.
 type Trigger struct {
 	Name     string `json:"name"`
 	Function string `json:"function"`
@@ -217,42 +219,42 @@ type Column struct {
 	NotNull bool   `json:"not_null"`
 }
 
-// ClusterFacts are what is known of one Kafka cluster, for one stream.
+// ClusterFacts are the facts about one Kafka cluster, for one stream.
 type ClusterFacts struct {
 	Name            string
 	TransactionalID string
-	Bootstrap       string // an address to begin with
-	Principal       string // the name that we log in with, where it is known
+	Bootstrap       string // a bootstrap address
+	Principal       string // our principal, if known
 	BatchBytes      int
 	Brokers         []BrokerFacts
 	Controller      int32
 	Topics          []TopicFacts // by name
-	// Unknown: rows name their topics and no row is there to tell one.
+	// Unknown: rows name their topics, and there was no row to read a topic from.
 	Unknown bool
-	// ProduceVersion is the newest Produce request that all brokers know; -1: unknown.
+	// ProduceVersion is the newest version of the Produce request that all brokers support; -1: unknown.
 	ProduceVersion int
-	// Idempotent is the answer to a producer id without a name, Transactional
-	// the answer to the question for the transactional id's coordinator.
+	// Idempotent is the answer to a request for a producer id without a transactional id. Transactional is
+	// the answer to a request for the coordinator of the transactional id.
 	Idempotent, Transactional *sink.Code
-	// NoTransactions is why some broker's protocol does not allow to fence former
-	// leaders; empty: it does. RequireFencing: nothing is published then.
+	// NoTransactions is why the protocol of some broker does not allow former leaders to be fenced; empty: it
+	// does. RequireFencing: in that case nothing is published.
 	NoTransactions string
 	RequireFencing bool
 	// Journal is the topic of exactly-once delivery; nil: it was not asked for.
 	Journal *TopicFacts
-	// Settings of a broker; nil: we may not read them. Verifies: every broker refuses records
-	// outside of a transaction that is open (Kafka 3.6).
+	// Settings are a broker's settings; nil: we may not read them. Verifies: every broker refuses records
+	// outside of an open transaction (Kafka 3.6).
 	Settings KafkaSettings
 	Verifies bool
-	// Err is why no broker told anything.
+	// Err is why no broker answered.
 	Err string
 }
 
-// BrokerFacts are what came of talking to one broker.
+// BrokerFacts are the result of talking to one broker.
 type BrokerFacts struct {
 	Address string
 	ID      int32 // -1: a bootstrap address
-	// Advertised: the cluster tells of it.
+	// Advertised: the cluster's metadata lists the broker.
 	Advertised bool
 	Err        error
 	// Permanent: waiting does not help.
@@ -260,27 +262,27 @@ type BrokerFacts struct {
 	Took      time.Duration
 }
 
-// TopicFacts are what metadata and settings tell of one topic.
+// TopicFacts are what metadata and settings say about one topic.
 type TopicFacts struct {
 	sink.Topic
-	// Settings of the topic; nil: we may not read them.
+	// Settings are the topic's settings; nil: we may not read them.
 	Settings KafkaSettings
 }
 
-// What may be done with a topic, as the bits of KIP-430 number it.
+// The operations on a topic, as bit numbers of KIP-430.
 const (
 	mayRead            = 3
 	mayWrite           = 4
 	mayDescribeConfigs = 10
 )
 
-// may says whether we may do an operation of the topic.
+// may reports whether we may carry out an operation on the topic.
 func (t *TopicFacts) may(operation uint) bool { return t.Operations&(1<<operation) != 0 }
 
-// KafkaSettings are those of a topic or a broker, by their names.
+// KafkaSettings are the settings of a topic or a broker, by name.
 type KafkaSettings map[string]string
 
-// number of a setting; -1: unknown.
+// number returns a setting as a number; -1: unknown.
 func (s KafkaSettings) number(name string) int64 {
 	n, err := strconv.ParseInt(s[name], 10, 64)
 	if err != nil {
@@ -289,13 +291,13 @@ func (s KafkaSettings) number(name string) int64 {
 	return n
 }
 
-// LockFacts are what is known of one lock of the application.
+// LockFacts are the facts about one lock of the application.
 type LockFacts struct {
 	Lock outbox.ShedLock
-	// While says what it is held for.
+	// While says what the lock is held for.
 	While string
 	Sight shedlock.Sight
 	Err   error
-	// Refused: it could not be taken as it is.
+	// Refused: the lock cannot be taken as it is.
 	Refused bool
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Gather asks everything about one stream.
+// Gather gathers all facts about one stream.
 func Gather(ctx context.Context, s *Stream, o Options) *Facts {
 	return gather(ctx, s, o, false)
 }
@@ -35,7 +35,7 @@ func Gather(ctx context.Context, s *Stream, o Options) *Facts {
 func gather(ctx context.Context, s *Stream, o Options, brief bool) *Facts {
 	g := gathering{o: o, brief: brief, facts: &Facts{Stream: s, Missing: map[string]string{}}}
 	if !brief {
-		g.database(ctx) // first, since rows tell topics
+		g.database(ctx) // first, because rows name topics
 		g.kafka(ctx, g.clusters())
 		return g.facts
 	}
@@ -47,16 +47,16 @@ func gather(ctx context.Context, s *Stream, o Options, brief bool) *Facts {
 	return g.facts
 }
 
-// gathering fills Facts. Probes that run side by side write to fields of their
-// own; mu guards what they share.
+// gathering fills Facts. Probes that run at the same time write to separate fields. mu guards the fields that
+// they share.
 type gathering struct {
 	o     Options
-	brief bool // only what Prove and Compare judge
+	brief bool // only the facts that Prove and Compare need
 	mu    sync.Mutex
 	facts *Facts
 }
 
-// probe runs one probe within its time, and notes why it saw nothing.
+// probe runs one probe within its timeout, and records why it saw nothing.
 func (g *gathering) probe(ctx context.Context, name string, f func(ctx context.Context) error) {
 	bounded, cancel := context.WithTimeout(ctx, g.o.Timeout)
 	defer cancel()
@@ -69,7 +69,7 @@ func (g *gathering) probe(ctx context.Context, name string, f func(ctx context.C
 	g.facts.Missing[name] = g.why(bounded, err)
 }
 
-// seen is what a probe saw over a connection; nil: nothing.
+// seen returns the result of a probe over a connection; nil: the probe failed.
 func seen[T any](ctx context.Context, g *gathering, pg *pgconn.PgConn, name string, f func(context.Context, *pgconn.PgConn) (T, error)) (found *T) {
 	g.probe(ctx, name, func(ctx context.Context) error {
 		what, err := f(ctx, pg)
@@ -91,8 +91,8 @@ func (g *gathering) why(ctx context.Context, err error) string {
 	return err.Error()
 }
 
-// database asks the server: first how many walsenders are in use, since the
-// streaming session takes one for as long as it asks.
+// database asks the server. First it asks how many walsenders are in use, because the streaming session takes
+// one while it asks.
 func (g *gathering) database(ctx context.Context) {
 	f := g.facts
 	pool, err := openPool(f.Stream)
@@ -108,7 +108,7 @@ func (g *gathering) database(ctx context.Context) {
 	}
 	var all sync.WaitGroup
 	if f.Table.Err == nil {
-		all.Go(func() { // one after another: to open a session more takes longer than they do
+		all.Go(func() { // one after another: opening one more session takes longer than these queries
 			g.onTables(ctx, pool)
 			g.pooler(ctx, pool)
 			g.rivals(ctx, pool)
@@ -121,7 +121,7 @@ func (g *gathering) database(ctx context.Context) {
 func openPool(s *Stream) (*pgxpool.Pool, error) {
 	access := postgres.Access{DSN: s.DSN, Password: s.Password, Application: "outbox-cdc check/" + s.Name}
 	pool, err := access.Pool(func(c *pgxpool.Config) {
-		c.MaxConns = 4 // as many as the stream itself would have next to its marks
+		c.MaxConns = 4 // as many as the stream itself has besides those for marks
 	})
 	if err != nil {
 		return nil, errors.New("postgres.dsn is not a connection string: write it like postgres://user:password@host:5432/database")
@@ -129,7 +129,7 @@ func openPool(s *Stream) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// tableSession connects as the role that reads and marks.
+// tableSession connects as the role that reads and marks rows.
 func (g *gathering) tableSession(ctx context.Context, pool *pgxpool.Pool) {
 	t := &g.facts.Table
 	t.User, t.Prepares = pool.Config().ConnConfig.User, tablesql.Prepares(pool.Config().ConnConfig)
@@ -145,8 +145,8 @@ func (g *gathering) tableSession(ctx context.Context, pool *pgxpool.Pool) {
 	t.Role = seen(ctx, g, conn.Conn().PgConn(), "role", g.role)
 }
 
-// refused says why there is no session, without what the driver repeats of the
-// connection string.
+// refused records why there is no session. It leaves out the driver's text, which repeats the connection
+// string.
 func (s *Session) refused(c *pgx.ConnConfig, err error) {
 	var dns *net.DNSError
 	login := postgres.LoginRefused(err, c.User)
@@ -171,9 +171,8 @@ func (s *Session) refused(c *pgx.ConnConfig, err error) {
 	}
 }
 
-// setLockTimeout ends a probe's wait for a table's lock before the probe's own time is
-// up, which would end the session. From version 16 on the server opens a publication's
-// tables to list them.
+// setLockTimeout ends a probe's wait for a table's lock before the probe's own timeout, which would end the
+// session. From version 16 on, the server opens a publication's tables to list them.
 const setLockTimeout = "SET lock_timeout = '2s'"
 
 // streamingSession connects as a leader would; nil: it could not.
@@ -201,8 +200,7 @@ func (g *gathering) streamingSession(ctx context.Context) *pgconn.PgConn {
 	return nil
 }
 
-// onServer asks over the streaming session, or over the other one where there
-// is none.
+// onServer asks over the streaming session, or over the table session if there is none.
 func (g *gathering) onServer(ctx context.Context, pool *pgxpool.Pool, streaming *pgconn.PgConn) {
 	f := g.facts
 	if streaming != nil {
@@ -225,8 +223,8 @@ func (g *gathering) onServer(ctx context.Context, pool *pgxpool.Pool, streaming 
 	})
 }
 
-// rivals looks for other streams of the same tables, and for what is paused. Nothing is read
-// of a schema that others made: a view there runs their functions.
+// rivals looks for other streams with the same tables, and for pauses. If another role made schema
+// outbox_cdc, it reads nothing of it: a view there would run that role's functions.
 func (g *gathering) rivals(ctx context.Context, pool *pgxpool.Pool) {
 	if g.facts.Stream.Shadow || replication.TrustSchema(ctx, postgres.On(pool)) != nil {
 		return
@@ -235,7 +233,7 @@ func (g *gathering) rivals(ctx context.Context, pool *pgxpool.Pool) {
 	claim := statestore.NewClaim(cfg.Slot, replication.LockKey(cfg.Slot), cfg.Tables)
 	store := statestore.New(statestore.Config{DB: pool, Stream: g.facts.Stream.Name})
 	rivals, err := store.Rivals(ctx, claim)
-	if err == nil { // else the checks schema and role say what is wrong
+	if err == nil { // otherwise the checks "schema" and "role" report it
 		g.facts.Claimed = statestore.Refusal(g.facts.Stream.Name, claim, rivals)
 	}
 	if g.brief {
@@ -244,7 +242,7 @@ func (g *gathering) rivals(ctx context.Context, pool *pgxpool.Pool) {
 	if paused, err := store.Paused(ctx); err == nil {
 		g.facts.Paused = paused
 	}
-	// What exactly-once delivery left open, where there ever was any.
+	// These are the leftovers of exactly-once delivery, if there was any.
 	g.probe(ctx, "tallies", func(ctx context.Context) error {
 		there, err := store.HasTallies(ctx)
 		if err != nil || !there {
@@ -265,7 +263,7 @@ func (g *gathering) rivals(ctx context.Context, pool *pgxpool.Pool) {
 	})
 }
 
-// inspect looks at slot and publication as the stream does at its start.
+// inspect inspects slot and publication as the stream does when it starts.
 func (g *gathering) inspect(ctx context.Context, pg *pgconn.PgConn) {
 	f, cfg := g.facts, g.facts.Stream.Replication
 	f.State = seen(ctx, g, pg, "state", func(ctx context.Context, pg *pgconn.PgConn) (replication.State, error) {
@@ -311,8 +309,8 @@ func (g *gathering) holdsLocks(ctx context.Context, pg *pgconn.PgConn) (err erro
 	return err
 }
 
-// pooler looks whether the table session is one with the server's process: a
-// second session takes one, and then the first is asked again.
+// pooler finds out whether the table session stays with one server process. It opens a second session, which
+// takes a process, and then asks the first session again.
 func (g *gathering) pooler(ctx context.Context, pool *pgxpool.Pool) {
 	t := &g.facts.Table
 	g.probe(ctx, "pooler", func(ctx context.Context) error {
@@ -353,7 +351,7 @@ func backend(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
 	return pid, err
 }
 
-// ask runs a statement that returns one JSON document.
+// ask runs a statement that returns one JSON document, and decodes it.
 func ask(ctx context.Context, pg *pgconn.PgConn, into any, statement string, args ...any) error {
 	text, err := sql.Bind(statement, args...)
 	if err != nil {
@@ -395,11 +393,11 @@ func (g *gathering) role(ctx context.Context, pg *pgconn.PgConn) (r Role, err er
 
 // ---- tables ----
 
-// How many rows are read: enough to tell, few enough not to disturb.
+// How many rows are read: enough to judge, few enough not to disturb the database.
 const (
-	countRows     = 100_000 // the most of a table that are counted as waiting
-	sampleRows    = 10_000  // of a stream that are looked at for topics and states,
-	sampleOfTable = 1000    // and at least of each table
+	countRows     = 100_000 // most waiting rows of a table that are counted
+	sampleRows    = 10_000  // rows of a stream that are read for topics and states,
+	sampleOfTable = 1000    // and at least this many of each table
 )
 
 func (g *gathering) onTables(ctx context.Context, pool *pgxpool.Pool) {
@@ -418,9 +416,8 @@ func (g *gathering) onTables(ctx context.Context, pool *pgxpool.Pool) {
 	all.Wait()
 }
 
-// together asks about all tables in one statement where the server needs longer to
-// plan than to run it. What gets no answer is asked again for each table, so that one
-// table's trouble is its own.
+// together asks about all tables in one statement, where planning costs the server more than running. If that
+// fails, each table is asked for separately, so that one table's fault does not affect the others.
 func (g *gathering) together(ctx context.Context, pool *pgxpool.Pool) {
 	tables := make([]*TableFacts, len(g.facts.Tables))
 	for i := range tables {
@@ -441,7 +438,7 @@ func (g *gathering) together(ctx context.Context, pool *pgxpool.Pool) {
 	})
 }
 
-// lockers looks who has tables locked, and takes no lock on them.
+// lockers finds which sessions have tables locked. It takes no lock itself.
 func lockers(ctx context.Context, conn *pgx.Conn, tables []*TableFacts) error {
 	names := make([][2]string, len(tables))
 	for i, t := range tables {
@@ -454,7 +451,7 @@ func lockers(ctx context.Context, conn *pgx.Conn, tables []*TableFacts) error {
 	return err
 }
 
-// describeAll reads the columns of tables.
+// describeAll reads the columns of the tables.
 func describeAll(ctx context.Context, conn *pgx.Conn, tables []*TableFacts) error {
 	of := make([]*outbox.Table, len(tables))
 	for i, t := range tables {
@@ -467,8 +464,8 @@ func describeAll(ctx context.Context, conn *pgx.Conn, tables []*TableFacts) erro
 	return err
 }
 
-// catalogues reads what the catalogue tells of tables, and the details, unless it is to be brief.
-// Inspection tells that there is no such table.
+// catalogues reads the catalogue entries of the tables, and their details unless g is brief. A missing table
+// is reported by the inspection.
 func (g *gathering) catalogues(ctx context.Context, conn *pgx.Conn, tables []*TableFacts) error {
 	err := aboutTables(ctx, conn, tables, sql.CheckTable, func(t *TableFacts, c *Catalogue) { t.Catalogue = c })
 	if err != nil || g.brief {
@@ -478,7 +475,7 @@ func (g *gathering) catalogues(ctx context.Context, conn *pgx.Conn, tables []*Ta
 	return aboutTables(ctx, conn, tables, details, func(t *TableFacts, d *Details) { t.Details = d })
 }
 
-// aboutTables asks a statement of tables, and gives what it tells to each.
+// aboutTables runs a statement about tables, and passes each table its part of the answer.
 func aboutTables[T any](ctx context.Context, conn *pgx.Conn, tables []*TableFacts, statement string, give func(*TableFacts, *T)) error {
 	of := make([][]string, len(tables))
 	for i, t := range tables {
@@ -540,7 +537,7 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, t *TableFacts
 	if t.Inspection == nil || slices.ContainsFunc(t.Inspection.Findings, func(f TableFinding) bool {
 		return f.Fatal && (f.About == AboutColumn || f.About == AboutPrivilege)
 	}) {
-		return // its rows cannot be read
+		return // the table's rows cannot be read
 	}
 	look("rows", func(ctx context.Context, conn *pgx.Conn) error {
 		return t.sample(ctx, conn, max(sampleRows/len(g.facts.Tables), sampleOfTable), g.brief)
@@ -554,10 +551,10 @@ func (g *gathering) table(ctx context.Context, pool *pgxpool.Pool, t *TableFacts
 	look("ties", t.ties)
 }
 
-// lockedFor is why a locked table was not looked at.
+// lockedFor is the reason why a locked table was not read.
 const lockedFor = "the table is locked (see the check table)"
 
-// locks looks who has the application's locks, and takes none.
+// locks finds who has the application's locks. It takes none.
 func (t *TableFacts) locks(ctx context.Context, pool *pgxpool.Pool, o Options) {
 	m := &t.Table.Mapping
 	for _, l := range []LockFacts{{Lock: m.ShedLock, While: "rows are published"}, {Lock: m.RetentionLock, While: "old rows are deleted"}} {
@@ -572,14 +569,14 @@ func (t *TableFacts) locks(ctx context.Context, pool *pgxpool.Pool, o Options) {
 	}
 }
 
-// foreignWord: the mapping has a word that is no value of its column's type
-// (22P02, invalid_text_representation), so that no row can be asked for by it.
-// The catalogue tells which.
+// foreignWord reports whether the error means that a status value of the mapping is no value of its column's
+// type (22P02, invalid_text_representation). No row can be selected by such a value. The catalogue shows
+// which value it is.
 func foreignWord(err error) bool {
 	return postgres.HasCode(err, pgerrcode.InvalidTextRepresentation)
 }
 
-// sample reads topics and states of some rows; if brief, only the states.
+// sample reads topics and states of some rows; if brief, only states.
 func (t *TableFacts) sample(ctx context.Context, conn *pgx.Conn, most int, brief bool) error {
 	m, r := &t.Table.Mapping, t.Inspection.Relation
 	var steps []tablesql.Step
@@ -598,7 +595,7 @@ func (t *TableFacts) sample(ctx context.Context, conn *pgx.Conn, most int, brief
 	return reading(ctx, conn, steps...)
 }
 
-// chosen counts what the mapping's conditions leave to others.
+// chosen counts the rows that the mapping's conditions leave to others.
 func (t *TableFacts) chosen(ctx context.Context, conn *pgx.Conn) error {
 	if m := &t.Table.Mapping; len(m.Rows) == 0 && m.LeavesToOthers() == nil {
 		return nil
@@ -618,7 +615,7 @@ func (t *TableFacts) backlog(ctx context.Context, conn *pgx.Conn) error {
 	var found tablesql.Backlog
 	r := t.Inspection.Relation
 	err := reading(ctx, conn, r.Backlog(countRows, &found))
-	if tablesql.Unprintable(err) { // sizes as they are stored
+	if tablesql.Unprintable(err) { // use the sizes as stored
 		err = reading(ctx, conn, r.Brief().Backlog(countRows, &found))
 	}
 	if err == nil {
@@ -648,15 +645,15 @@ func (t *TableFacts) ties(ctx context.Context, conn *pgx.Conn) error {
 	return reading(ctx, conn, t.Inspection.Relation.Ties(sampleRows, &t.Tied))
 }
 
-// reading lets the server give up when we do.
+// reading runs steps with a timeout that makes the server give up when we do.
 func reading(ctx context.Context, conn *pgx.Conn, steps ...tablesql.Step) error {
 	deadline, _ := ctx.Deadline()
 	limit := tablesql.Settings{StatementTimeout: max(time.Until(deadline), time.Millisecond)}
 	return tablesql.Run(ctx, conn, append([]tablesql.Step{limit.Step(nil)}, steps...)...)
 }
 
-// Compare looks only at the stream's tables and lists everything in which they
-// differ from their mappings. Its error says that it could not look.
+// Compare reads only the stream's tables, and returns every difference between them and their mappings. The
+// error says that a table could not be read.
 func Compare(ctx context.Context, s *Stream, o Options) ([]Difference, error) {
 	o = o.withDefaults()
 	g := gathering{o: o, brief: true, facts: &Facts{Stream: s, Missing: map[string]string{}}}

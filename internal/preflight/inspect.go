@@ -18,55 +18,55 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Inspection is what the catalogue says of a table against its mapping.
+// Inspection compares a table's catalogue entries with its mapping.
 type Inspection struct {
 	Table *outbox.Table
-	// Relation is what statements are made of. They cannot be made where columns
-	// that they name are missing; Findings tell which.
+	// Relation is what statements are built from. They cannot be built if columns that they name are missing;
+	// Findings list these.
 	Relation *tablesql.Relation
-	// Columns in the table's order, as mapping.Compile takes them.
+	// Columns are in the table's order, as mapping.Compile takes them.
 	Columns []mapping.Column
-	// Rising is the column that tells which of a transaction's rows was inserted first; empty: none does.
+	// Rising is the column that shows which of a transaction's rows was inserted first; empty: there is none.
 	Rising string
 	// Partitions are the leaves of a partitioned table.
 	Partitions []string
-	// Findings are what is, or may be, in the way; the fatal ones first.
+	// Findings are faults and possible faults. Fatal ones come first.
 	Findings []TableFinding
-	// Unevaluated is why it is not known whether rows would keep the table's constraints once they are written;
-	// empty: it is.
+	// Unevaluated is why it is not known whether rows would meet the table's constraints once they are
+	// written; empty: it is known.
 	Unevaluated string
 }
 
-// TableFinding is something about a table that its owner should fix.
+// TableFinding is something about a table that its owner should mend.
 type TableFinding struct {
-	// Fatal: rows cannot be streamed, swept or marked as it is.
+	// Fatal: rows cannot be streamed, swept or marked until it is mended.
 	Fatal bool
 	// About says what the finding is about.
 	About   About
-	Column  string // of a finding about one column
+	Column  string // the column, if the finding is about one
 	Problem string
-	Hint    string // what to do, SQL where it can be
+	Hint    string // what to do, in SQL where possible
 }
 
-// About is what a TableFinding is about.
+// About is the subject of a TableFinding.
 type About uint8
 
-// What findings are about.
+// The values of About.
 const (
-	AboutKind      About = iota + 1 // no permanent table
+	AboutKind      About = iota + 1 // it is not a permanent table
 	AboutColumn                     // a mapped column is missing or cannot be used
 	AboutNull                       // an id column may be NULL
 	AboutPrivilege                  // something is not granted
 	AboutOrder                      // the order of insertion cannot be read
 	AboutIdentity                   // the id may not be unique
-	AboutIndex                      // no index serves the sweep, or the headers of a side table
-	AboutDue                        // no index finds due rows past those that wait
-	AboutWrite                      // a statement that changes rows is refused
+	AboutIndex                      // no index serves the sweep, or the headers in a side table
+	AboutDue                        // no index finds due rows without reading those that wait
+	AboutWrite                      // the server refuses a statement that changes rows
 )
 
-// Inspect compares a table, as Describe told of it, with its mapping. Columns that do not fit are
-// Findings like all others, so that everything is told at once. A *TableError
-// says that the table does not exist.
+// Inspect compares a table, as Describe described it, with its mapping. Columns that do not fit become
+// Findings like all other faults, so that everything is reported at once. A *TableError says that the table
+// does not exist.
 func Inspect(ctx context.Context, conn *pgx.Conn, t *outbox.Table, described tablesql.Described, timeout time.Duration) (*Inspection, error) {
 	if described.Err != nil {
 		return nil, tablesql.Refusal(t, described.Err)
@@ -81,7 +81,7 @@ func Inspect(ctx context.Context, conn *pgx.Conn, t *outbox.Table, described tab
 	return r, nil
 }
 
-// rename says of mapped columns that are gone how they are called now; ask is called if there are any.
+// rename adds to the missing mapped columns their new names. It calls ask only if there are missing columns.
 func (i *Inspection) rename(ask func() map[string]string) {
 	if i == nil {
 		return
@@ -123,14 +123,14 @@ func (i *inspector) inspect(ctx context.Context) error {
 	if err := i.writes(ctx); err != nil {
 		return err
 	}
-	// Where a word is no label of the status's enum, the other findings still count.
+	// If a value is not a label of the status's enum, the other findings are still valid.
 	if err := i.indexes(ctx); !foreignWord(err) {
 		return err
 	}
 	return nil
 }
 
-// fit compares the columns with the mapping.
+// fit checks that the columns fit the mapping.
 func (i *inspector) fit() error {
 	unfit := &mapping.Error{}
 	if err := mapping.Verify(i.Table, i.Columns); errors.As(err, &unfit) {
@@ -154,21 +154,21 @@ type inspector struct {
 	*Inspection
 	conn    *pgx.Conn
 	timeout time.Duration
-	rows    []tablesql.RowColumn // that pages are made of; none where the mapping does not fit
+	rows    []tablesql.RowColumn // columns of a page; none if the mapping does not fit
 	role    string               // quoted
 	leaves  []string             // Partitions, quoted
 	found   catalogued
 }
 
-// catalogued is what inspectSQL tells.
+// catalogued is the result of inspectSQL.
 type catalogued struct {
 	Version        int         `json:"version"`
 	Role           string      `json:"role"`
-	Schema         bool        `json:"schema"`  // USAGE on it
-	Remove         bool        `json:"remove"`  // DELETE
+	Schema         bool        `json:"schema"`  // USAGE on the schema
+	Remove         bool        `json:"remove"`  // DELETE on the table
 	Moves          bool        `json:"moves"`   // INSERT on the archive
-	Unique         [][]int16   `json:"unique"`  // the columns of unique indexes
-	Partial        []string    `json:"partial"` // names of partial indexes, quoted as plans have them
+	Unique         [][]int16   `json:"unique"`  // columns of each unique index
+	Partial        []string    `json:"partial"` // quoted names of partial indexes, as plans have them
 	LeafPartitions [][2]string `json:"leaves"`  // schema and name of each
 }
 
@@ -184,7 +184,7 @@ func (i *inspector) advise(about About, problem, hint string) {
 	i.Findings = append(i.Findings, TableFinding{About: about, Problem: problem, Hint: hint})
 }
 
-// headers reads the headers of no row from the side table, to see whether that works.
+// headers reads headers of no row from the side table, to see whether the statement works.
 func (i *inspector) headers(ctx context.Context) error {
 	side, step, err := i.Relation.HeadersOf(0, nil)
 	if err != nil || side == nil {
@@ -217,7 +217,7 @@ func (i *inspector) columns() {
 	}
 }
 
-// selected names the columns that pages are made of.
+// selected returns the columns of a page.
 func (i *inspector) selected() []string {
 	names := make([]string, len(i.rows))
 	for n := range i.rows {
@@ -226,7 +226,7 @@ func (i *inspector) selected() []string {
 	return names
 }
 
-// existing leaves out columns that do not exist.
+// existing returns those of the columns that exist.
 func (i *inspector) existing(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return i.Relation.Column(name) == nil })
 }
@@ -235,20 +235,20 @@ func (i *inspector) grant(privilege string) string {
 	return "GRANT " + privilege + " ON " + i.Relation.Name() + " TO " + i.role
 }
 
-// read names the columns that statements read.
+// read returns the columns that statements read.
 func (i *inspector) read() []string {
 	m := &i.Table.Mapping
 	names := slices.Concat(i.selected(), m.ID, m.Order, []string{m.Status.Attempts, m.Status.MaxAttemptsColumn, m.Status.Version, m.Status.SentAt, m.CreatedAt})
 	if i.Relation.Archive != nil {
 		for _, c := range i.Relation.Columns {
-			names = append(names, c.Name) // they are moved
+			names = append(names, c.Name) // all columns are moved to the archive
 		}
 	}
 	slices.Sort(names)
 	return i.existing(slices.Compact(names))
 }
 
-// inspectSQL asks for one JSON document. $1 is the table, $2 its archive, or 0.
+// inspectSQL returns one JSON document. $1 is the table's OID, $2 that of its archive, or 0.
 const inspectSQL = `
 SELECT jsonb_build_object('role', current_user, 'version', current_setting('server_version_num')::int,
     'schema', has_schema_privilege(c.relnamespace, 'USAGE'), 'remove', has_table_privilege(c.oid, 'DELETE'),
@@ -289,7 +289,7 @@ func (i *inspector) catalogue(ctx context.Context) error {
 	return nil
 }
 
-// privileges of the role, on the schema, the table and its columns.
+// privileges checks the role's privileges on the schema, the table and its columns.
 func (i *inspector) privileges() {
 	if !i.found.Schema {
 		i.fatal(AboutPrivilege, "USAGE is missing on the schema", "GRANT USAGE ON SCHEMA "+sql.Identifier(i.Table.Schema)+" TO "+i.role)
@@ -316,11 +316,11 @@ func (i *inspector) privileges() {
 	}
 }
 
-// identity: some unique index must lie within the id columns.
+// identity checks that some unique index has only id columns.
 func (i *inspector) identity() {
 	var id []int16
 	if len(i.existing(i.Table.Mapping.ID)) < len(i.Table.Mapping.ID) {
-		return // said already
+		return // reported already
 	}
 	for _, name := range i.Table.Mapping.ID {
 		id = append(id, i.Relation.Column(name).Number)
@@ -335,8 +335,8 @@ func (i *inspector) identity() {
 		"map the primary key's columns as id, or CREATE UNIQUE INDEX CONCURRENTLY ON "+i.Relation.Name()+" ("+names+")")
 }
 
-// indexes asks the planner for the sweep of a table with nothing to do, and for
-// the headers of no row.
+// indexes asks the planner for the plan of a sweep with nothing to do, and of a query for the headers of no
+// row.
 func (i *inspector) indexes(ctx context.Context) error {
 	if !i.Table.Stateful() || slices.ContainsFunc(i.Findings, func(f TableFinding) bool { return f.Fatal }) {
 		return nil
@@ -385,8 +385,8 @@ func (i *inspector) dueIndex(ctx context.Context) error {
 	return nil
 }
 
-// explain returns the plan of a query with sequential scans disabled, which shows
-// whether there is another way.
+// explain returns the plan of a query with sequential scans disabled. The plan shows whether there is another
+// way.
 func (i *inspector) explain(ctx context.Context, query tablesql.Step) (string, error) {
 	var plan strings.Builder
 	settings := tablesql.Reading(i.timeout)
@@ -401,8 +401,8 @@ func (i *inspector) explain(ctx context.Context, query tablesql.Step) (string, e
 	return plan.String(), err
 }
 
-// served says that the plan reads by a condition on an index, or a partial
-// index as a whole; where all rows are pending, by any index.
+// served reports whether the plan reads by a condition on an index, or reads a whole partial index. If every
+// row is pending, any index will do.
 func (i *inspector) served(plan string) bool {
 	if strings.Contains(plan, "Seq Scan") {
 		return false

@@ -8,20 +8,20 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// Journal is what a look at a stream's journal found.
+// Journal is the result of examining a stream's journal on one cluster.
 type Journal struct {
 	Cluster string
 	Topic   journal.Topic
 	Missing bool
-	// Unusable: no broker told anything.
+	// Unusable: no broker answered.
 	Unusable bool
-	// Bootstrap is a broker's address, and Replicas how many the topic would have.
+	// Bootstrap is a broker's address. Replicas is how many replicas the topic would get.
 	Bootstrap string
 	Replicas  int
 	Findings  []Finding
 }
 
-// Journals looks at the journals of a stream that delivers exactly once, and at nothing else.
+// Journals examines the journals of a stream with exactly-once delivery, and nothing else.
 func Journals(ctx context.Context, s *Stream, o Options) []Journal {
 	g := gathering{o: o.withDefaults(), facts: &Facts{Stream: s, Missing: map[string]string{}}}
 	g.kafka(ctx, g.clusters())

@@ -13,26 +13,26 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// check is one named check: what docs/check.md says of it, and its judgment.
+// check is one named check: its text in docs/check.md and its judgment.
 type check struct {
 	name string
-	// looks says what it looks at, and levels, what is a WARN and what a FAIL.
+	// looks says what the check examines. levels says what is a WARN and what is a FAIL.
 	looks, levels string
-	// why it matters, said with every WARN and FAIL.
+	// why is the reason why it matters. It is printed with every WARN and FAIL.
 	why string
-	// once: it says nothing of streams that deliver at least once.
+	// once: the check applies only to streams with exactly-once delivery.
 	once bool
-	// needs are the groups of facts without which there is nothing to judge.
+	// needs are the groups of facts that the check cannot do without.
 	needs []string
 	judge func(j *judgment)
 }
 
-// checks are all there are, in the order of the report.
+// checks returns all checks in the order of the report.
 func checks() []check {
 	return slices.Concat(transportChecks, serverChecks, slotChecks, roleChecks, tableChecks, kafkaChecks, onceChecks)
 }
 
-// Judge turns facts into findings. It is pure.
+// Judge turns facts into findings. It is a pure function.
 func Judge(f *Facts) []Finding {
 	var all []Finding
 	for _, c := range checks() {
@@ -41,7 +41,7 @@ func Judge(f *Facts) []Finding {
 	return all
 }
 
-// judgedBy are the findings of one check.
+// judgedBy returns the findings of one check.
 func (f *Facts) judgedBy(c *check) []Finding {
 	if c.once && f.Stream.Once == nil {
 		return nil
@@ -83,7 +83,7 @@ func (j *judgment) add(f Finding) *Finding {
 	return &j.found[len(j.found)-1]
 }
 
-// ownsNotAll says that a table is not our role's, so that the role cannot create what init creates.
+// ownsNotAll reports whether our role does not own some table, so that it cannot create what init creates.
 func (j *judgment) ownsNotAll() bool {
 	if j.Table.Role == nil || j.Table.Role.Superuser {
 		return false
@@ -103,14 +103,14 @@ func (j *judgment) fail(subject, found string, hint ...string) *Finding {
 	return j.add(Finding{Level: Fail, Subject: subject, Found: found, Hints: hint})
 }
 
-// otherwise says that all is well with a subject, if nothing was said of it.
+// otherwise adds an OK for a subject that has no finding yet.
 func (j *judgment) otherwise(subject, found string, args ...any) {
 	if !slices.ContainsFunc(j.found, func(f Finding) bool { return f.Subject == subject }) {
 		j.ok(subject, found, args...)
 	}
 }
 
-// faults fails a table for what its inspection found about some things.
+// faults adds a FAIL for each of the table's inspection findings about the given subjects.
 func (j *judgment) faults(name string, t *TableFacts, about ...About) {
 	for _, f := range t.Inspection.Findings {
 		if slices.Contains(about, f.About) {
@@ -119,25 +119,25 @@ func (j *judgment) faults(name string, t *TableFacts, about ...About) {
 	}
 }
 
-// skip says why there is nothing to look at.
+// skip adds a SKIP: there is nothing to examine.
 func (j *judgment) skip(subject, why string) {
 	j.add(Finding{Level: Skip, Subject: subject, Found: why})
 }
 
-// unseen says why it could not look.
+// unseen adds a SKIP: the check could not look.
 func (j *judgment) unseen(subject, why string) {
 	j.add(Finding{Level: Skip, Subject: subject, Found: "could not look: " + why, Unseen: true})
 }
 
-// missing is why a group of facts was not seen.
+// missing returns why a group of facts was not seen.
 func (j *judgment) missing(group string) string {
-	if group == "release" { // the part of the state that every server has
+	if group == "release" { // the part of State that every server has
 		group = "state"
 	}
 	return cmp.Or(j.Missing[group], "no connection to the database (see the check connection)")
 }
 
-// eachTable judges each table, by the name that findings have.
+// eachTable runs judge for each table, with the name that findings use.
 func eachTable(judge func(j *judgment, name string, t *TableFacts)) func(*judgment) {
 	return func(j *judgment) {
 		if j.Table.Err != nil {
@@ -150,7 +150,7 @@ func eachTable(judge func(j *judgment, name string, t *TableFacts)) func(*judgme
 	}
 }
 
-// eachInspected judges each table that exists and could be looked at.
+// eachInspected runs judge for each table that exists and could be read.
 func eachInspected(judge func(j *judgment, name string, t *TableFacts)) func(*judgment) {
 	return eachTable(func(j *judgment, name string, t *TableFacts) {
 		switch {
@@ -166,7 +166,7 @@ func eachInspected(judge func(j *judgment, name string, t *TableFacts)) func(*ju
 	})
 }
 
-// eachCatalogued judges each table by what the catalogue tells of it, and eachDetailed by the details.
+// eachCatalogued runs judge with each table's catalogue entries, and eachDetailed with the details.
 func eachCatalogued(judge func(j *judgment, name string, t *TableFacts, c *Catalogue)) func(*judgment) {
 	return eachTold(func(t *TableFacts) *Catalogue { return t.Catalogue }, judge)
 }
@@ -189,7 +189,7 @@ func eachTold[T any](told func(*TableFacts) *T, judge func(j *judgment, name str
 	})
 }
 
-// notes are things to be told of one subject together, and what fixes each.
+// notes are remarks about one subject, to be reported together, with the hints for them.
 type notes struct{ found, hints []string }
 
 func (n *notes) add(is bool, what string, hints ...string) {
@@ -198,7 +198,7 @@ func (n *notes) add(is bool, what string, hints ...string) {
 	}
 }
 
-// warnOf warns of notes, where there are any.
+// warnOf adds a WARN with the notes, if there are any.
 func (j *judgment) warnOf(subject, intro string, n notes) {
 	if len(n.found) > 0 {
 		j.warn(subject, intro+strings.Join(n.found, "; "), slices.Compact(n.hints)...)
@@ -217,10 +217,10 @@ func quotedNames(names []string) string {
 	return strings.Join(quoted, ", ")
 }
 
-// size shows bytes as people read them.
+// size formats bytes for people.
 func size(bytes int64) string { return status.Bytes(uint64(max(0, bytes))) } // #nosec G115 -- not negative
 
-// span shows seconds as people read them.
+// span formats seconds for people.
 func span(seconds int64) string {
 	d := time.Duration(seconds) * time.Second
 	const day = 24 * time.Hour
@@ -233,7 +233,7 @@ func span(seconds int64) string {
 	return d.String()
 }
 
-// count puts a number before its noun.
+// count returns a number with its noun.
 func count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -241,7 +241,7 @@ func count(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// some lists names, not more than five.
+// some joins at most five names.
 func some(names []string) string {
 	if len(names) > 5 {
 		return strings.Join(names[:5], ", ") + fmt.Sprintf(" and %d more", len(names)-5)

@@ -73,13 +73,13 @@ var kafkaChecks = []check{
 	},
 }
 
-// whole makes a finding one of the cluster rather than of the stream.
+// whole makes a finding apply to the cluster as a whole, not to the stream.
 func whole(f *Finding) *Finding {
 	f.Stream = ""
 	return f
 }
 
-// eachCluster judges each cluster that could be asked.
+// eachCluster runs judge for each cluster that answered.
 func eachCluster(judge func(j *judgment, c *ClusterFacts)) func(*judgment) {
 	return func(j *judgment) {
 		for i := range j.Kafka {
@@ -93,7 +93,7 @@ func eachCluster(judge func(j *judgment, c *ClusterFacts)) func(*judgment) {
 	}
 }
 
-// eachTopic judges each topic that is there.
+// eachTopic runs judge for each topic that exists.
 func eachTopic(judge func(j *judgment, subject string, c *ClusterFacts, t *TopicFacts)) func(*judgment) {
 	return eachCluster(func(j *judgment, c *ClusterFacts) {
 		if len(c.Topics) == 0 {
@@ -146,7 +146,7 @@ func brokerHints(c *ClusterFacts, b *BrokerFacts) []string {
 	return []string{"start the broker, or correct kafka.clusters." + c.Name + ".brokers, .tls and .sasl"}
 }
 
-// Versions of the Produce request: the first with headers, and the newest of Kafka 2.8.
+// Versions of the Produce request: the first one with headers, and the newest one of Kafka 2.8.
 // https://kafka.apache.org/protocol#The_Messages_Produce
 const (
 	produceOfHeaders = 3
@@ -209,7 +209,7 @@ func judgeTopic(j *judgment, subject string, c *ClusterFacts, t *TopicFacts) {
 	}
 }
 
-// tool is one of Kafka's own commands, for this cluster.
+// tool returns a command line of one of Kafka's own tools for this cluster.
 func (c *ClusterFacts) tool(name, arguments string) string {
 	return name + " --bootstrap-server " + c.Bootstrap + " " + arguments
 }
@@ -247,7 +247,7 @@ func judgeReplication(j *judgment, subject string, c *ClusterFacts, t *TopicFact
 	}
 }
 
-// overhead of a record alone in its batch, in bytes, with its headers guessed.
+// overhead is the size in bytes that a record adds to a batch of its own, with a guess at its headers.
 const overhead = 512
 
 func judgeMessageSize(j *judgment, subject string, c *ClusterFacts, t *TopicFacts) {
@@ -277,17 +277,17 @@ func judgeMessageSize(j *judgment, subject string, c *ClusterFacts, t *TopicFact
 	}
 }
 
-// recordTimeNow is the other way out for a topic's bounds.
+// recordTimeNow is the other solution for a topic's bounds on timestamps.
 const recordTimeNow = "timestamp_refused: now  # in the table's mapping: such a record has the time of producing"
 
 func judgeRecordTimes(j *judgment, subject string, c *ClusterFacts, t *TopicFacts) {
 	const longOutage = 7 * 86_400 // seconds
 	before, after := t.Settings.number("message.timestamp.before.max.ms")/1000, t.Settings.number("message.timestamp.after.max.ms")/1000
-	var keeps int64 // seconds, counted from a record's own time; 0: for ever, or unknown
+	var keeps int64 // seconds from a record's own time; 0: for ever, or unknown
 	if strings.Contains(t.Settings["cleanup.policy"], "delete") {
 		keeps = t.Settings.number("retention.ms") / 1000
 	}
-	oldest, kept, newest, mapped, waits := int64(-1), int64(-1), int64(0), false, false // kept: of records that keep their row's time
+	oldest, kept, newest, mapped, waits := int64(-1), int64(-1), int64(0), false, false // kept: of records with their row's time
 	for i := range j.Tables {
 		table := &j.Tables[i]
 		m := &table.Table.Mapping
@@ -330,7 +330,7 @@ func judgeRecordTimes(j *judgment, subject string, c *ClusterFacts, t *TopicFact
 	}
 }
 
-// leadsTo says whether some of the table's rows may go to the topic.
+// leadsTo reports whether some of the table's rows may go to the topic.
 func leadsTo(t *TableFacts, cluster, topic string) bool {
 	return slices.Contains(topicsOn(cluster, &t.Table.Mapping, t.Topics), topic)
 }
@@ -356,7 +356,7 @@ func judgeCompaction(j *judgment, subject string, c *ClusterFacts, t *TopicFacts
 			j.fail(subject, "it is compacted, and records of "+table.Table.String()+" have no key", "key: {column: …}  # in the mapping", hint)
 			return
 		}
-		if column := table.column(key.Column); column != nil && !column.NotNull && key.Parts == nil { // of parts a NULL makes the row fail
+		if column := table.column(key.Column); column != nil && !column.NotNull && key.Parts == nil { // with Parts, a NULL makes the row fail
 			j.warn(subject, "it is compacted, and the key column "+key.Column+" of "+table.Table.String()+" may be NULL",
 				"ALTER TABLE "+quotedTable(table.Table.Table)+" ALTER "+quotedNames([]string{key.Column})+" SET NOT NULL;", hint)
 			return
@@ -416,7 +416,7 @@ func judgeTransactional(j *judgment, c *ClusterFacts) {
 
 const acceptUnfenced = "use brokers with transactions, or accept duplicates from a leader that was cut off and comes back: `fencing: off`"
 
-// unfenced: former leaders cannot be fenced.
+// unfenced reports that former leaders cannot be fenced.
 func (j *judgment) unfenced(c *ClusterFacts, subject, why string, hints ...string) {
 	if c.RequireFencing {
 		j.fail(subject, why+"; with `fencing: required` nothing is published", hints...)

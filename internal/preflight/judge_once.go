@@ -13,7 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// onceChecks are of streams with delivery: exactly_once. Of others they say nothing.
+// onceChecks are for streams with delivery: exactly_once. For other streams they report nothing.
 var onceChecks = []check{
 	{
 		name: "tally", once: true, needs: []string{"role"}, judge: judgeTally,
@@ -88,7 +88,8 @@ func judgeOpenTally(j *judgment) {
 	}
 }
 
-// judgeUnclean says what a start would refuse after a leadership that did not end cleanly, or has not ended (led).
+// judgeUnclean reports what a start would refuse after a leadership that did not end cleanly, or that goes on
+// (led).
 func judgeUnclean(j *judgment, was *statestore.Unclean, led bool) {
 	say, state := j.fail, "was not stopped cleanly, so run refuses the change"
 	if led {
@@ -122,7 +123,7 @@ func judgeJournal(j *judgment, c *ClusterFacts) {
 	}
 }
 
-// replication are the options for a new topic that the cluster has the brokers for.
+// replication returns the options for a new topic that the cluster has enough brokers for.
 func (c *ClusterFacts) replication() string {
 	if n := journal.Replicas(c.advertised()); n < 3 {
 		return fmt.Sprintf("--replication-factor %d", n)
@@ -130,7 +131,7 @@ func (c *ClusterFacts) replication() string {
 	return "--replication-factor 3 --config min.insync.replicas=2"
 }
 
-// advertised counts the brokers of the cluster.
+// advertised counts the brokers in the cluster's metadata.
 func (c *ClusterFacts) advertised() (n int) {
 	for _, b := range c.Brokers {
 		if b.Advertised {
@@ -175,14 +176,14 @@ func judgeJournalTopic(j *judgment, subject string, c *ClusterFacts, topic journ
 	}
 }
 
-// foreign says that the tally is of another journal than the cluster's.
+// foreign reports whether the tally belongs to another journal than the cluster's.
 func (j *judgment) foreign(c *ClusterFacts) bool {
 	return slices.ContainsFunc(j.Tallies, func(t statestore.TallyState) bool {
 		return t.Cluster == c.Name && t.Journal != "" && t.Journal != c.Journal.ID
 	})
 }
 
-// journalFaults are the settings by which records of the journal would be lost or not be read.
+// journalFaults returns the settings that would lose records of the journal, or make them unreadable.
 func journalFaults(c *ClusterFacts, t *TopicFacts, topic journal.Topic) (faults notes) {
 	want := topic.Settings(t.Replicas)
 	want["max.message.bytes"] = strconv.Itoa(journal.LeastMessage)

@@ -114,7 +114,7 @@ func judgeExcess(j *judgment) {
 	j.warnOf(subject, "", excess)
 	j.otherwise(subject, "it is a plain role")
 	if r.Superuser || r.ReadsAll || r.WritesAll {
-		return // said
+		return // reported already
 	}
 	eachDetailed(judgeExcessOn)(j)
 }

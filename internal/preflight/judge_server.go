@@ -144,7 +144,7 @@ func judgeConnection(j *judgment) {
 	}
 }
 
-// alike says that both sessions failed for the same reason, as where the server is down.
+// alike reports whether both sessions failed for the same reason, as when the server is down.
 func (s *Session) alike(other *Session) bool {
 	return s.Err != nil && other.Err != nil && s.User == other.User && s.Err.Error() == other.Err.Error()
 }
@@ -248,7 +248,7 @@ func judgeConnections(j *judgment) {
 	free := int(limit-reserved-more) - s.Connections
 	found := fmt.Sprintf("%d of %d connections are in use, %d are reserved; a process keeps up to %d", s.Connections, limit, reserved+more, j.Stream.PoolConnections+1)
 	hint := []string{fmt.Sprintf("ALTER SYSTEM SET max_connections = %d;"+platform.RestartToo, limit+50), "or lower mark.connections in the configuration"}
-	led := j.Leader != nil && j.Leader.PID != "" // then they are among those in use
+	led := j.Leader != nil && j.Leader.PID != "" // the leader's sessions are then among those in use
 	switch role := j.Table.Role; {
 	case role != nil && role.ConnectionLimit >= 0 && role.ConnectionLimit < j.Stream.PoolConnections:
 		j.warn("role "+role.User, fmt.Sprintf("it may have %s, and a process keeps up to %d", count(role.ConnectionLimit, "connection", "connections"), j.Stream.PoolConnections),
@@ -323,7 +323,7 @@ func judgeIdleTimeout(j *judgment) {
 	}
 }
 
-// verdict is what a start would say of a state.
+// verdict returns the Verdict that a start would reach for a state.
 func (j *judgment) verdict(s *replication.State) replication.Verdict {
 	cfg := &j.Stream.Replication
 	return replication.Judge(s, cfg, replication.Identify(s, cfg))
@@ -339,7 +339,8 @@ func judgeSync(j *judgment) {
 	case slices.ContainsFunc(j.verdict(j.State).Warnings, countsUs):
 		j.warn("", "synchronous_standby_names = "+sql.Literal(names)+" counts outbox-cdc itself as a standby: commits wait for it, and its own wait for themselves", hint...)
 	case s != nil && s.Standbys == 0 && s.Settings["synchronous_commit"].Value != "off" && s.Superuser:
-		// To a plain role the sessions of others are hidden, so that a count of none says nothing.
+		// The server hides other roles' sessions from an ordinary role, so no standby seen does not mean that
+		// there is none.
 		j.warn("", "synchronous_standby_names = "+sql.Literal(names)+", and no standby is connected: commits, our own too, wait until one is", hint...)
 	default:
 		j.ok("", "commits wait for %s; an event can be in Kafka before its row can be read", names)

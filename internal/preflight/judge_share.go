@@ -10,14 +10,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
-// RowFilter is a publication that passes a part of a table only.
+// RowFilter is a publication that passes only a part of a table's rows.
 type RowFilter struct {
 	Publication string `json:"publication"`
 	Where       string `json:"where"`
 }
 
-// judgeShare compares the row filters of every publication of the database with
-// the parts that there have to be.
+// judgeShare compares the row filters of all publications of the database with the parts that must exist.
 func judgeShare(j *judgment) {
 	if claimed, ok := errors.AsType[*postgres.Error](j.Claimed); ok {
 		j.fail("", claimed.Err.Error(), claimed.Hint)

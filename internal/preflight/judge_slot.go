@@ -68,7 +68,7 @@ var slotChecks = []check{
 }
 
 func judgeSlot(j *judgment) {
-	alone := *j.State // as if all but the slot were in order
+	alone := *j.State // as if everything but the slot were in order
 	alone.InRecovery, alone.WALLevel, alone.Plugins, alone.Tables = false, "logical", "pgoutput", nil
 	alone.Publication = replication.Publication{Exists: true, Insert: true}
 	name, slot, v := j.Stream.Replication.Slot, &j.State.Slot, j.verdict(&alone)
@@ -219,7 +219,8 @@ func judgeCovered(j *judgment) {
 	}
 }
 
-// unfit says that the table's own columns do not fit its mapping. What a publication has of them follows.
+// unfit reports whether the table's own columns do not fit its mapping. Faults of the publication's columns
+// then follow from that.
 func (j *judgment) unfit(table *outbox.Table) bool {
 	return slices.ContainsFunc(j.Tables, func(t TableFacts) bool {
 		return t.Table.Table == table && t.Inspection != nil && slices.ContainsFunc(t.Inspection.Findings, func(f TableFinding) bool {
@@ -228,7 +229,7 @@ func (j *judgment) unfit(table *outbox.Table) bool {
 	})
 }
 
-// heldColumns follows a row filter, to be known before a migration meets it.
+// heldColumns is added to a report of a row filter, so that its effect on migrations is known in time.
 const heldColumns = "; PostgreSQL lets nobody drop a column of it, or give it another type, while it is there (ALTER PUBLICATION … SET TABLE … takes it away)"
 
 func judgeRowFilter(j *judgment) {
@@ -256,7 +257,7 @@ func judgeRowFilter(j *judgment) {
 	}
 }
 
-// unfilterable says why no row filter can have the mapping's conditions.
+// unfilterable returns why no row filter can have the mapping's conditions.
 func unfilterable(s *replication.State) string {
 	switch {
 	case s.Version < 150000:
@@ -267,8 +268,8 @@ func unfilterable(s *replication.State) string {
 	return "a row filter can have no types or collations of users, no paths into JSON, and here no words beyond ASCII"
 }
 
-// filterDiffers: rows of ours may be held back. Nobody reads what two conditions mean, so
-// any other than the wanted one counts.
+// filterDiffers reports that the publication's filter may hold back rows of this stream. Conditions are
+// compared as text, so any other filter than the wanted one counts.
 func (j *judgment) filterDiffers(t *replication.TableState) {
 	found := "the publication passes only rows WHERE " + t.RowFilter
 	if want := t.Filter(); want != "" {

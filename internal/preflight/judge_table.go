@@ -260,7 +260,7 @@ func judgeOrder(j *judgment, name string, t *TableFacts) {
 	}
 }
 
-// column of the catalogue; nil: none of that name, or it was not seen.
+// column returns a column of the catalogue; nil: there is none of that name, or the catalogue was not read.
 func (t *TableFacts) column(name string) *Column {
 	if t.Catalogue == nil {
 		return nil
@@ -272,7 +272,7 @@ func (t *TableFacts) column(name string) *Column {
 	return &t.Catalogue.Columns[i]
 }
 
-// manyWait is how many rows are costly to read for each look.
+// manyWait is the number of waiting rows from which reading them at each look is costly.
 const manyWait = 10_000
 
 func judgeSweepIndex(j *judgment, name string, t *TableFacts) {
@@ -343,7 +343,7 @@ func judgeStatusIndex(j *judgment, name string, t *TableFacts, d *Details) {
 	}
 }
 
-// fillfactor of a table; 100 where nothing is set.
+// fillfactor returns a table's fillfactor; 100 if none is set.
 func fillfactor(d *Details) int {
 	n := 100
 	for _, option := range d.Options {
@@ -463,13 +463,13 @@ func judgeStates(j *judgment, name string, t *TableFacts) {
 	j.otherwise(name, "%s", wordsOf(t))
 }
 
-// What a column's newest time tells, in seconds.
+// How the age of a column's newest time is judged, in seconds.
 const (
-	ahead     = 120                  // by how much it may be ahead of the clock
-	halfHour  = 1800                 // zones differ from UTC by so many
-	halfADay  = 12 * 3600            // at most
-	justNow   = 5                    // how old the newest time of a table is that rows come to
-	wrongUnit = 10 * 365 * 24 * 3600 // a number that is off by more counts in another unit
+	ahead     = 120                  // how far the time may be ahead of the clock
+	halfHour  = 1800                 // time zones differ from UTC by multiples of this
+	halfADay  = 12 * 3600            // and by at most this
+	justNow   = 5                    // the newest time of a table in use is no older than this
+	wrongUnit = 10 * 365 * 24 * 3600 // a larger difference means that a number has another unit
 )
 
 func judgeTimes(j *judgment, name string, t *TableFacts) {

@@ -40,7 +40,7 @@ func judgeTransport(j *judgment) {
 	}
 }
 
-// brokersAway are the brokers on other machines, configured and named by brokers.
+// brokersAway returns the brokers on other machines: those configured, and those that brokers advertise.
 func (j *judgment) brokersAway(cluster string) []string {
 	away := slices.Clone(j.Stream.Kafka[cluster].Brokers)
 	for i := range j.Kafka {
@@ -58,7 +58,7 @@ func (j *judgment) brokersAway(cluster string) []string {
 func (j *judgment) judgePostgres(key, dsn string) {
 	c, err := postgres.Parse(dsn)
 	if err != nil || dsn == "" {
-		return // the sessions say what is wrong
+		return // the sessions' findings report the fault
 	}
 	const hint = "add sslmode=verify-full to it, and sslrootcert=FILE for an authority of your own"
 	switch safety, host := transport.Postgres(c); safety {

@@ -17,7 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// clusters are those that the stream's rows may go to, with the topics that are known so far.
+// clusters returns a probe for each cluster that the stream's rows may go to, with the topics known so far.
 func (g *gathering) clusters() []clusterProbe {
 	var clusters []clusterProbe
 	for _, name := range slices.Sorted(maps.Keys(g.facts.Stream.Kafka)) {
@@ -32,7 +32,7 @@ func (g *gathering) clusters() []clusterProbe {
 	return clusters
 }
 
-// kafka asks every cluster.
+// kafka probes every cluster.
 func (g *gathering) kafka(ctx context.Context, clusters []clusterProbe) {
 	found := make([]ClusterFacts, len(clusters))
 	var all sync.WaitGroup
@@ -43,8 +43,8 @@ func (g *gathering) kafka(ctx context.Context, clusters []clusterProbe) {
 	g.facts.Kafka = found
 }
 
-// topics are those that are known to get rows. unknown: some table's rows name theirs, and
-// there is none to tell.
+// topics returns the topics that are known to get rows. unknown: rows of some table name their topics, and no
+// row was there to read one from.
 func (f *Facts) topics(cluster string) (topics []string, unknown bool) {
 	for i := range f.Stream.Tables {
 		m := &f.Stream.Tables[i].Mapping
@@ -60,8 +60,8 @@ func (f *Facts) topics(cluster string) (topics []string, unknown bool) {
 	return slices.Compact(topics), unknown
 }
 
-// topicsOn are the topics of a cluster that rows of a table are known to go to: those that the
-// mapping names, or where rows name theirs, those of the sample.
+// topicsOn returns the topics of a cluster that rows of a table are known to go to: those that the mapping
+// names, or else those of the sample.
 func topicsOn(cluster string, m *outbox.Mapping, sampled map[string][]string) []string {
 	switch known := m.Topic.Known(); {
 	case !m.Cluster.Leads(cluster):
@@ -72,13 +72,13 @@ func topicsOn(cluster string, m *outbox.Mapping, sampled map[string][]string) []
 	return sampled[cluster]
 }
 
-// clusterProbe asks one cluster. It never uses the stream's transactional id
-// to produce: InitProducerID with it would fence a running leader.
+// clusterProbe probes one cluster. It never produces with the stream's transactional id: InitProducerID with
+// that id would fence a running leader.
 type clusterProbe struct {
 	cfg     sink.Config
 	o       Options
 	topics  []string
-	journal string // empty: rows are delivered at least once
+	journal string // empty: at-least-once delivery
 	facts   ClusterFacts
 }
 
@@ -87,7 +87,7 @@ func (c *clusterProbe) ask(ctx context.Context) ClusterFacts {
 	defer cancel()
 	f := &c.facts
 	f.TransactionalID, f.BatchBytes, f.ProduceVersion = c.cfg.TransactionalID, cmp.Or(c.cfg.BatchBytes, 1_000_000), -1
-	f.Verifies = true // unless one does not
+	f.Verifies = true // until a broker says otherwise
 	f.Bootstrap, f.RequireFencing = c.cfg.Brokers[0], c.cfg.RequireFencing
 	if c.cfg.SASL != nil {
 		f.Principal = c.cfg.SASL.Username
@@ -115,7 +115,7 @@ func (c *clusterProbe) ask(ctx context.Context) ClusterFacts {
 	return *f
 }
 
-// refused notes why a broker cannot be used.
+// refused records why a broker cannot be used.
 func (c *clusterProbe) refused(ctx context.Context, b *BrokerFacts, err error) {
 	b.Permanent, b.Err = sink.Permanent(err), err
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -123,8 +123,8 @@ func (c *clusterProbe) refused(ctx context.Context, b *BrokerFacts, err error) {
 	}
 }
 
-// dial connects to brokers side by side and notes what came of it. A broker
-// that cannot be used has no connection.
+// dial connects to brokers at the same time and records the results. A broker that cannot be used gets no
+// connection.
 func (c *clusterProbe) dial(ctx context.Context, brokers []BrokerFacts) []*sink.Broker {
 	conns := make([]*sink.Broker, len(brokers))
 	var all sync.WaitGroup
@@ -147,9 +147,8 @@ func (c *clusterProbe) dial(ctx context.Context, brokers []BrokerFacts) []*sink.
 	return conns
 }
 
-// version notes the newest Produce request that every broker knows, and whether they
-// can fence.
-// https://kafka.apache.org/protocol#The_Messages_ApiVersions
+// version records the newest version of the Produce request that every broker supports, and whether the
+// brokers can fence. https://kafka.apache.org/protocol#The_Messages_ApiVersions
 func (c *clusterProbe) version(conn *sink.Broker) {
 	if conn == nil {
 		return
@@ -167,8 +166,8 @@ func (c *clusterProbe) version(conn *sink.Broker) {
 	}
 }
 
-// Brokers of Kafka 3.6 and later look whether the transaction of a record is open, and ask
-// each other by this version of AddPartitionsToTxn.
+// Brokers of Kafka 3.6 and later check that the transaction of a record is open. They ask one another with
+// this version of AddPartitionsToTxn.
 // https://cwiki.apache.org/confluence/display/KAFKA/KIP-890%3A+Transactions+Server-Side+Defense
 const (
 	produce           = 0
@@ -184,15 +183,15 @@ func closeAll(conns []*sink.Broker) {
 	}
 }
 
-// metadata asks which brokers and topics there are, connects to every broker,
-// and notes what we may do with each topic (KIP-430).
+// metadata asks which brokers and topics exist, connects to every broker, and records what we may do with
+// each topic (KIP-430).
 func (c *clusterProbe) metadata(ctx context.Context, conn *sink.Broker) error {
 	topics := c.topics
 	if c.journal != "" && !slices.Contains(topics, c.journal) {
 		topics = append(slices.Clone(topics), c.journal)
 	}
 	if len(topics) == 0 {
-		topics = []string{"outbox-cdc-check"} // no topic at all would mean every one; this one is not made either
+		topics = []string{"outbox-cdc-check"} // an empty list would mean every topic; this request does not create the topic either
 	}
 	told, err := conn.Metadata(topics)
 	if err != nil {
@@ -221,10 +220,10 @@ func (c *clusterProbe) metadata(ctx context.Context, conn *sink.Broker) error {
 	return nil
 }
 
-// wanted are the settings of a topic that matter.
+// wanted are the names of the topic settings that matter.
 var wanted = []string{"max.message.bytes", "min.insync.replicas", "cleanup.policy", "retention.ms", "retention.bytes", "compression.type", "message.timestamp.type", "message.timestamp.before.max.ms", "message.timestamp.after.max.ms", "unclean.leader.election.enable"}
 
-// settings reads the topics' settings, which needs DESCRIBE_CONFIGS on them.
+// settings reads the topics' settings, which needs DESCRIBE_CONFIGS on the topics.
 func (c *clusterProbe) settings(conn *sink.Broker) {
 	var topics []*TopicFacts
 	for i := range c.facts.Topics {
@@ -245,8 +244,7 @@ func (c *clusterProbe) settings(conn *sink.Broker) {
 	}
 }
 
-// brokerSettings reads what brokers are set to for transactions, which needs DESCRIBE_CONFIGS
-// on the cluster.
+// brokerSettings reads the brokers' settings for transactions, which needs DESCRIBE_CONFIGS on the cluster.
 func (c *clusterProbe) brokerSettings(conn *sink.Broker) {
 	if c.journal == "" {
 		return
@@ -255,10 +253,10 @@ func (c *clusterProbe) brokerSettings(conn *sink.Broker) {
 		[]string{"transaction.max.timeout.ms", "transaction.state.log.replication.factor", "transaction.state.log.min.isr"})
 }
 
-// permissions asks for a producer id without a name, which disturbs nobody,
-// and who coordinates the transactional id, which only looks: it needs
-// DESCRIBE, and so is refused where WRITE, which includes it, is not granted. A
-// broker that has just started says for a moment that it is still loading.
+// permissions makes two requests that disturb nobody. One is for a producer id without a transactional id.
+// The other asks who coordinates the transactional id. It needs DESCRIBE, so it is refused where WRITE, which
+// includes DESCRIBE, is not granted. A broker that has just started answers for a moment that it is still
+// loading.
 func (c *clusterProbe) permissions(ctx context.Context, conn *sink.Broker) {
 	ask := func() (sink.Code, error) {
 		answer, err := conn.NewProducerID()

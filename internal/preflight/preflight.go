@@ -1,10 +1,9 @@
-// Package preflight looks, before anything is streamed, at all that a stream
-// depends on, and says what is wrong, why it matters and what fixes it.
+// Package preflight examines, before anything is streamed, everything that a stream depends on. It reports
+// what is wrong, why it matters and what mends it.
 //
-// It has two halves: probes gather facts from the server, the tables and the
-// Kafka clusters, side by side and each with a limit of its own; judgments are
-// pure functions from facts to findings. It changes nothing, takes no
-// leadership, publishes nothing, and never uses a stream's transactional id,
+// It has two halves. Probes gather facts from the server, the tables and the Kafka clusters, at the same time
+// and each with its own timeout. Judgments are pure functions from facts to findings. The package changes
+// nothing, takes no leadership, publishes nothing, and never uses a stream's transactional id to produce,
 // which would fence a leader. The commands check and config validate call it.
 package preflight
 
@@ -22,47 +21,47 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// Stream is what there is to check: one stream as it would run.
+// Stream is one stream to examine, as it would run.
 type Stream struct {
 	Name string
-	// DSN of the role that reads and marks rows, with the parameters of pgx.
+	// DSN is the connection string of the role that reads and marks rows, with pgx parameters.
 	DSN string
-	// Password is that role's, where the DSN does not have it.
+	// Password is that role's password, if the DSN does not have it.
 	Password secret.Reader
 	// Replication connects as the role that streams.
 	Replication replication.Config
 	Tables      []Table
-	// Shadow: it publishes nothing.
+	// Shadow: the stream publishes nothing.
 	Shadow    bool
 	WALBudget uint64 // bytes
 	// PoolConnections is how many connections of DSN the stream keeps.
 	PoolConnections int
 	// Kafka are the clusters that rows may go to.
 	Kafka map[string]sink.Config
-	// Once, if set: rows are delivered exactly once.
+	// Once, if set, selects exactly-once delivery.
 	Once *Once
 }
 
-// Once is what exactly-once delivery needs.
+// Once is the configuration of exactly-once delivery.
 type Once struct {
-	// Journals by Kafka cluster.
+	// Journals are the journals' topics by Kafka cluster.
 	Journals map[string]journal.Topic
-	// Timeout of transactions.
+	// Timeout is the timeout of Kafka transactions.
 	Timeout time.Duration
 }
 
 // Table is one outbox table.
 type Table struct {
 	*outbox.Table
-	// Native says that init can make the table and its index.
+	// Native: init can make the table and its index.
 	Native bool
 }
 
-// Options of a run. Zero fields take their defaults.
+// Options are the options of a run. Zero fields take their defaults.
 type Options struct {
-	// Timeout is how long one probe may take. Default 10 s.
+	// Timeout bounds one probe. Default 10 s.
 	Timeout time.Duration
-	// Now reads the clock that the server's is compared with. Default time.Now.
+	// Now is the clock that the server's clock is compared with. Default time.Now.
 	Now func() time.Time
 }
 
@@ -74,15 +73,15 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Level is how grave a finding is.
+// Level is how serious a finding is.
 type Level string
 
 // The levels.
 const (
 	OK   Level = "OK"
-	Warn Level = "WARN" // it works, but not as anybody would want
-	Fail Level = "FAIL" // somebody has to act, or rows will not be delivered
-	Skip Level = "SKIP" // not looked at; the finding says why
+	Warn Level = "WARN" // it works, but hardly as intended
+	Fail Level = "FAIL" // a person has to act, or rows will not be delivered
+	Skip Level = "SKIP" // not examined; the finding says why
 )
 
 // Finding is what one check found about one subject.
@@ -144,16 +143,15 @@ type Summary struct {
 	Unseen int `json:"unseen"`
 }
 
-// MustAct says that something was found which only a person can fix.
+// MustAct reports whether there is a finding that only a person can mend.
 func (r *Report) MustAct() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Level == Fail && !f.Unseen })
 }
 
-// Incomplete says that something could not be looked at.
+// Incomplete reports whether something could not be examined.
 func (r *Report) Incomplete() bool { return r.Summary.Unseen > 0 }
 
-// Run looks at all streams at once. It ends when every probe has answered or
-// its time is up.
+// Run examines all streams at the same time. It returns when every probe has answered or timed out.
 func Run(ctx context.Context, streams []Stream, o Options) Report {
 	o = o.withDefaults()
 	found := make([][]Finding, len(streams))
@@ -165,7 +163,7 @@ func Run(ctx context.Context, streams []Stream, o Options) Report {
 	return report(o.Now(), slices.Concat(found...))
 }
 
-// report drops what several streams found alike of a Kafka cluster.
+// report merges equal findings about a Kafka cluster that several streams made.
 func report(at time.Time, all []Finding) Report {
 	r := Report{Version: 1, At: at.UTC().Truncate(time.Millisecond), Findings: []Finding{}}
 	counts := map[Level]*int{OK: &r.Summary.OK, Warn: &r.Summary.Warn, Fail: &r.Summary.Fail, Skip: &r.Summary.Skip}

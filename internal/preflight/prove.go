@@ -9,9 +9,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// proving are the checks that a process has to pass once after its start before
-// it counts as ready: what a wrong configuration, role or table fails, whatever
-// the load, the backlog and other processes do. Without wal_level = logical the table is swept.
+// proving are the checks that a process has to pass once after its start before it counts as ready. They fail
+// only for a wrong configuration, role or table, whatever the load, the backlog and other processes. Without
+// wal_level = logical the table is swept.
 var proving = []string{
 	"connection", "server-version", "primary", "pooler", "share", "schema", "streaming-role",
 	"table-privileges", "table", "columns", "writes", "identity", "row-security", "status-values", "shedlock",
@@ -19,19 +19,18 @@ var proving = []string{
 	"tally", "journal", "transactions",
 }
 
-// Prove looks whether a stream could do its work as it is configured: why not, or
-// nothing. Topics that only rows name are the rows' business. Differences are those of all
-// tables from their mappings, not only what keeps the stream from its work first; err says
-// which table could not be compared.
+// Prove finds out whether a stream can work as it is configured. lacking says why not; empty: it can. Topics
+// that only rows name are not examined. differences are those of all tables from their mappings, not only
+// what keeps the stream from working. err names a table that could not be compared.
 func Prove(ctx context.Context, s *Stream, o Options) (lacking string, differences []Difference, err error) {
 	f := gather(ctx, s, o.withDefaults(), true)
 	differences, err = f.differences()
 	return unproven(f), differences, err
 }
 
-// unproven is the judgment of Prove. It is pure.
+// unproven is the judgment of Prove. It is a pure function.
 func unproven(f *Facts) string {
-	var constant []string // the topics that the mappings name
+	var constant []string // the topics that mappings name
 	for i := range f.Stream.Tables {
 		for cluster := range f.Stream.Kafka {
 			for _, topic := range topicsOn(cluster, &f.Stream.Tables[i].Mapping, nil) {
@@ -53,7 +52,7 @@ func unproven(f *Facts) string {
 	return f.unseen()
 }
 
-// unseen says what has to answer and did not.
+// unseen returns who should have answered and did not.
 func (f *Facts) unseen() string {
 	for i := range f.Tables {
 		t := &f.Tables[i]

@@ -17,10 +17,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// writes tells whether the table takes what we write, without writing it.
+// writes finds out whether the table accepts what we write, without writing it.
 func (i *inspector) writes(ctx context.Context) error {
 	if slices.ContainsFunc(i.Findings, func(f TableFinding) bool { return f.Fatal }) {
-		return nil // statements cannot be made, or what refuses them is told
+		return nil // the statements cannot be built, or the finding covers them
 	}
 	writes, err := i.Relation.Writes()
 	if err != nil {
@@ -55,7 +55,7 @@ func (i *inspector) writes(ctx context.Context) error {
 	return nil
 }
 
-// together puts statements that are refused for the same reason into one finding.
+// together joins statements that are refused for the same reason into one finding.
 func together(all []TableFinding) (told []TableFinding) {
 	for _, f := range all {
 		what, why, _ := strings.Cut(f.Problem, refused)
@@ -72,11 +72,11 @@ func together(all []TableFinding) (told []TableFinding) {
 	return told
 }
 
-// refused stands between a statement and why the table does not take it.
+// refused stands between a statement's name and the reason for its refusal.
 const refused = " would be refused: "
 
 func (i *inspector) rules(ctx context.Context, r *tablesql.Relation) (*tablesql.Rules, error) {
-	event := 16 // UPDATE, by pg_trigger.h
+	event := 16 // UPDATE, see pg_trigger.h
 	if r == i.Relation.Archive {
 		event = 4 // INSERT
 	}
@@ -89,12 +89,12 @@ func (i *inspector) rules(ctx context.Context, r *tablesql.Relation) (*tablesql.
 	return found, nil
 }
 
-// look runs a query in a transaction that cannot write.
+// look runs a query in a read-only transaction.
 func (i *inspector) look(ctx context.Context, timeout time.Duration, query tablesql.Step) error {
 	return tablesql.Run(ctx, i.conn, tablesql.Reading(timeout).Step(nil), tablesql.Step{SQL: "SELECT pg_catalog.set_config('transaction_read_only', 'on', true)"}, query)
 }
 
-// refusals are why the table would not take a statement. The error may pass by itself.
+// refusals returns why the table would refuse a statement. The returned error may be temporary.
 func (i *inspector) refusals(ctx context.Context, w *tablesql.Write, rules *tablesql.Rules) (found []TableFinding, err error) {
 	add := func(surely bool, column, why, hint string) {
 		if len(rules.Triggers) > 0 && surely {
@@ -111,7 +111,7 @@ func (i *inspector) refusals(ctx context.Context, w *tablesql.Write, rules *tabl
 	case passing(err):
 		return nil, err
 	case postgres.HasCode(err, pgerrcode.InvalidTextRepresentation) && i.enumStatus():
-		return nil, nil // the words are judged by themselves
+		return nil, nil // the status values are judged separately
 	case postgres.HasCode(err, pgerrcode.InsufficientPrivilege):
 		add(true, "", said(err), "GRANT "+privilegeOf(w)+" ON "+table+" TO "+i.role)
 		return found, nil
@@ -158,11 +158,12 @@ func (i *inspector) refusals(ctx context.Context, w *tablesql.Write, rules *tabl
 	return found, nil
 }
 
-// evaluateTimeout bounds a query that reads rows. A table that begins with gigabytes of emptied pages, or a slow
-// CHECK, gives no answer; then what else is known of the table counts.
+// evaluateTimeout bounds a query that reads rows. A table that begins with gigabytes of emptied pages, or
+// that has a slow CHECK, gives no answer in time; then the other facts about the table have to do.
 const evaluateTimeout = 2 * time.Second
 
-// evaluate runs a query over rows. One that gives no answer is the last: Unevaluated says why.
+// evaluate runs a query over rows. If a query does not answer in time, Unevaluated says so, and no further
+// one is run.
 func (i *inspector) evaluate(ctx context.Context, query tablesql.Step) error {
 	err := i.look(ctx, min(i.timeout, evaluateTimeout), query)
 	if err != nil && passing(err) {
@@ -171,7 +172,7 @@ func (i *inspector) evaluate(ctx context.Context, query tablesql.Step) error {
 	return err
 }
 
-// passing: it says nothing of the table.
+// passing reports whether the error is temporary, so that it says nothing about the table.
 func passing(err error) bool {
 	fault := tablesql.FaultOf(err)
 	return fault == tablesql.Passing || fault == tablesql.Locked
@@ -191,7 +192,7 @@ func privilegeOf(w *tablesql.Write) string {
 	return "UPDATE"
 }
 
-// enumStatus says whether the status has an enum's words.
+// enumStatus reports whether the status column's type is an enum.
 func (i *inspector) enumStatus() bool {
 	c := i.Relation.Column(i.Table.Mapping.Status.Column)
 	return c != nil && c.Enum
