@@ -8,15 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// This file bounds what a server sends before memory is taken for it. The statement bounds the
-// messages of rows. Nothing of ours bounds an error, a notice or a setting: a trigger raises as
-// long a text as it likes.
+// This file bounds what a server sends, before memory is allocated for it. Our statements bound the messages
+// that carry rows. Errors, notices and settings have no such bound: a trigger can raise a text of any length.
 
 const (
-	// longestMessage is taken where Access says nothing: more than any statement of ours asks for.
+	// longestMessage is the bound if Access sets none. It is more than any of our statements asks for.
 	longestMessage = 64 << 20
-	// longReport is what an error, a notice or a setting may have to be passed on as it is. Of a
-	// longer one each text is shortened to briefText bytes, and the whole to about longReport.
+	// longReport is the longest error, notice or setting (in bytes) that is passed on unchanged. In a longer
+	// one each text is shortened to briefText bytes, and the whole to about longReport.
 	longReport = 16 << 10
 	briefText  = 1 << 10
 )
@@ -25,23 +24,23 @@ const (
 // https://www.postgresql.org/docs/current/protocol-message-formats.html
 type brief struct {
 	from *bufio.Reader
-	left int    // bytes of the present message that are passed on as they come
-	out  []byte // what is passed on before anything else
+	left int    // bytes of the present message still to be passed on unchanged
+	out  []byte // bytes to pass on before anything else
 	long *longText
 }
 
-// longText is a report; the first bytes of each of its texts are kept.
+// longText is a report that is too long. The first bytes of each of its texts are kept.
 type longText struct {
-	kept []byte // with the message's header
-	left int    // bytes that have not come
-	text int    // where the present text begins in kept
-	cut  bool   // the present text is longer
+	kept []byte // includes the message's header
+	left int    // bytes still to come
+	text int    // index in kept where the present text begins
+	cut  bool   // the present text is too long
 }
 
 func newBrief(r io.Reader) *brief { return &brief{from: bufio.NewReaderSize(r, 16<<10)} }
 
-// Read waits only while it has nothing to give. An error in the middle of a message, such as a
-// timeout, loses nothing.
+// Read waits only while it has no bytes to return. An error in the middle of a message, such as a timeout,
+// loses no bytes.
 func (b *brief) Read(p []byte) (n int, err error) {
 	for n < len(p) {
 		if n > 0 && len(b.out) == 0 && b.from.Buffered() < messageHeader {
@@ -63,7 +62,7 @@ func (b *brief) Read(p []byte) (n int, err error) {
 		}
 		if err != nil {
 			if n > 0 {
-				return n, nil // it comes again with the next call
+				return n, nil // the error comes again with the next call
 			}
 			return 0, err
 		}
@@ -71,9 +70,9 @@ func (b *brief) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-const messageHeader = 5 // type and length, which counts itself but not the type
+const messageHeader = 5 // type and length; the length counts itself but not the type
 
-// begin looks at the header of a message.
+// begin examines the header of a message.
 func (b *brief) begin() error {
 	header, err := b.from.Peek(messageHeader)
 	if err != nil {
@@ -105,7 +104,7 @@ func (b *brief) shorten() error {
 		_, err := b.from.Discard(len(chunk))
 		return err
 	}
-	kept := append(l.kept, 0, 0) // the end of a text that was left out, and of the message
+	kept := append(l.kept, 0, 0) // the terminator of a text that was left out, and that of the message
 	binary.BigEndian.PutUint32(kept[1:], uint32(len(kept)-1))
 	b.out, b.long = kept, nil
 	return nil
@@ -114,7 +113,7 @@ func (b *brief) shorten() error {
 func (l *longText) read(chunk []byte) {
 	for _, c := range chunk {
 		switch {
-		case len(l.kept) > longReport: // not of PostgreSQL's making
+		case len(l.kept) > longReport: // PostgreSQL does not send such a message
 		case c == 0:
 			if l.cut {
 				l.kept = append(l.kept, "…"...)
@@ -131,7 +130,7 @@ func (l *longText) read(chunk []byte) {
 	}
 }
 
-// whole leaves out the beginning of a character whose end was cut off.
+// whole removes an incomplete character from the end of a text that was cut.
 func whole(text []byte) []byte {
 	for range utf8.UTFMax - 1 {
 		if r, size := utf8.DecodeLastRune(text); r != utf8.RuneError || size != 1 {

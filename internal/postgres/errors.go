@@ -18,12 +18,12 @@ import (
 
 // Error says what failed at the database, why, and what to do.
 type Error struct {
-	// Permanent says that waiting does not help: somebody has to act. Even
-	// then the same call may be repeated, at a slow pace.
+	// Permanent says that waiting does not help: a person has to act. The call may still be repeated, at long
+	// intervals.
 	Permanent bool
-	What      string // what was being done, to what; empty where Err says it
-	Hint      string // what to do; empty where only time helps
-	Err       error  // the server's, the network's, or a sentinel of who made this one
+	What      string // the activity and its object; empty if Err has them
+	Hint      string // what to do; empty if only time helps
+	Err       error  // the server's error, the network's, or a sentinel of the caller's package
 }
 
 func (e *Error) Error() string {
@@ -42,25 +42,26 @@ func (e *Error) Unwrap() error { return e.Err }
 // WithHint adds what to do to an error.
 func WithHint(err error, hint string) error { return &Error{Err: err, Hint: hint} }
 
-// Permanent says whether only a person can fix what an error is about.
+// Permanent reports whether only a person can mend the cause of an error.
 func Permanent(err error) bool {
 	for {
 		e, ok := errors.AsType[*Error](err)
 		if !ok || e.Permanent {
 			return ok
 		}
-		err = e.Err // what it was added to
+		err = e.Err // the error that the hint was added to
 	}
 }
 
-// ServerError is the server's own error in err, or nil: it did not answer, or something else failed.
+// ServerError returns the server's own error in err. nil: the server did not answer, or something else
+// failed.
 func ServerError(err error) *pgconn.PgError {
 	e, _ := errors.AsType[*pgconn.PgError](err)
 	return e
 }
 
-// Code is the SQLSTATE of the server's error, which package pgerrcode names; empty: it is none of the server's.
-// https://www.postgresql.org/docs/current/errcodes-appendix.html
+// Code returns the SQLSTATE of the server's error (package pgerrcode names them); "" if the error is not the
+// server's. https://www.postgresql.org/docs/current/errcodes-appendix.html
 func Code(err error) string {
 	if e := ServerError(err); e != nil {
 		return e.Code
@@ -68,13 +69,13 @@ func Code(err error) string {
 	return ""
 }
 
-// HasCode says whether the error is the server's with one of the SQLSTATEs.
+// HasCode reports whether the error is the server's and has one of the SQLSTATEs.
 func HasCode(err error, codes ...string) bool {
 	code := Code(err)
 	return code != "" && slices.Contains(codes, code)
 }
 
-// Unreachable says whether an error is that the server could not be asked: nobody answers, or it lets nobody in.
+// Unreachable reports whether the server could not be asked: it does not answer, or it accepts no sessions.
 func Unreachable(err error) bool {
 	if code := Code(err); code != "" {
 		return pgerrcode.IsConnectionException(code) || pgerrcode.IsInvalidAuthorizationSpecification(code) || code == pgerrcode.InvalidCatalogName ||
@@ -85,12 +86,12 @@ func Unreachable(err error) bool {
 	return connecting || network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// Away says whether an error is that no server answers, or that it starts or stops.
+// Away reports whether no server answers, or the server is starting or stopping.
 func Away(err error) bool {
 	return Unreachable(err) && (Code(err) == "" || HasCode(err, pgerrcode.AdminShutdown, pgerrcode.CrashShutdown, pgerrcode.CannotConnectNow))
 }
 
-// ServerWide is what the server refuses to everybody, whatever they ask; empty: the error is another.
+// ServerWide returns the reason if the server refuses everybody, whatever they ask; otherwise "".
 func ServerWide(err error) string {
 	if Away(err) {
 		return "the database cannot be reached"
@@ -104,7 +105,7 @@ func ServerWide(err error) string {
 	return ""
 }
 
-// passwordError is why the configuration's source of a password gives none.
+// passwordError is why the configured source of a password gave none.
 type passwordError struct {
 	role string
 	err  error
@@ -115,8 +116,8 @@ func (e *passwordError) Error() string {
 }
 func (e *passwordError) Unwrap() error { return e.err }
 
-// LoginRefused says what fixes a server's refusal of a login, or a password that cannot be read; empty: something
-// else is wrong.
+// LoginRefused returns what to do about a login that the server refuses, or about a password that cannot be
+// read; "" for any other error.
 func LoginRefused(err error, user string) (hint string) {
 	if p, ok := errors.AsType[*passwordError](err); ok && (errors.Is(p.err, fs.ErrNotExist) || errors.Is(p.err, fs.ErrPermission)) {
 		return "have it there, readable for the user that runs outbox-cdc"
@@ -132,8 +133,7 @@ func LoginRefused(err error, user string) (hint string) {
 	return ""
 }
 
-// WithoutSettings is why a connection failed. The driver's own text repeats the
-// connection's settings.
+// WithoutSettings returns why a connection failed. The driver's own text repeats the connection's settings.
 func WithoutSettings(err error) error {
 	if server := ServerError(err); server != nil {
 		return server
@@ -147,8 +147,8 @@ func WithoutSettings(err error) error {
 	return err
 }
 
-// unconnected is why a connection failed. The driver tries TLS and then none, or the reverse, each at every address: its text
-// has a line for each try.
+// unconnected is why a connection failed. The driver tries with TLS and without, or the reverse, at every
+// address. Its text has a line for each try.
 type unconnected struct{ err error }
 
 func (u *unconnected) Unwrap() error { return u.err }
@@ -157,7 +157,7 @@ func (u *unconnected) Error() string { return strings.Join(u.reasons(), "; ") }
 
 const noTLS = "server refused TLS connection"
 
-// reasons are what was in the way, each once. A lack of TLS is one only if nothing else was.
+// reasons returns each reason once. A lack of TLS counts only if there is no other reason.
 func (u *unconnected) reasons() []string {
 	var all []string
 	for _, line := range strings.Split(u.err.Error(), "\n") {
@@ -174,20 +174,22 @@ func (u *unconnected) reasons() []string {
 	return all
 }
 
-// NoTLS says whether a connection failed because servers answered, but none in TLS.
+// NoTLS reports whether a connection failed because servers answered, but none supports TLS.
 func NoTLS(err error) bool {
 	c, ok := errors.AsType[*pgconn.ConnectError](err)
 	return ok && c.Unwrap() != nil && strings.HasSuffix((&unconnected{c.Unwrap()}).Error(), noTLS)
 }
 
 var (
-	// dialled is what the driver says before the text of the network, which names the address, or of the server.
+	// dialled matches the driver's words before the text of the network (which has the address) or of the
+	// server.
 	dialled = regexp.MustCompile(`^\S+ \([^()]*\): (dial error: |server error: |failed SASL auth: )?`)
-	// standby is what it says where target_session_attrs asks for one that takes writes.
+	// standby matches the driver's words if target_session_attrs asks for a server that accepts writes.
 	standby = regexp.MustCompile(`^(\S+) \([^()]*\): ValidateConnect failed: read only connection$`)
 )
 
-// Text is an error for people. The driver's several lines about a failed connection become one, with each reason once.
+// Text returns an error's text for people. The driver's lines about a failed connection become one line, with
+// each reason once.
 func Text(err error) string {
 	text := err.Error()
 	if c, ok := errors.AsType[*pgconn.ConnectError](err); ok && c.Unwrap() != nil {

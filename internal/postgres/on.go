@@ -15,22 +15,22 @@ type Batcher interface {
 	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
 }
 
-// DB runs single statements, each in a transaction of its own that is set up
-// for it, in one round trip.
+// DB runs single statements. Each runs in a transaction of its own, which is set up for it, in one round
+// trip.
 type DB struct {
 	on     Batcher
-	first  string // run before each statement, in its transaction; empty: nothing
-	others bool   // statements may run others' code
+	first  string // runs before each statement, in its transaction; empty: none
+	others bool   // statements may run other people's code
 }
 
-// On runs statements other than package tablesql's.
+// On returns a DB for statements other than those of package tablesql.
 func On(b Batcher) DB { return DB{on: b} }
 
-// OnOthers is On for statements about others' tables, whose triggers may leave something in
-// the session.
+// OnOthers is On for statements on the application's tables, whose triggers may leave something in the
+// session.
 func OnOthers(pool *pgxpool.Pool) DB { return DB{on: pool, others: true} }
 
-// After has sql run before each statement, in its transaction.
+// After makes sql run before each statement, in its transaction.
 func (db DB) After(sql string) DB {
 	db.first = sql
 	return db
@@ -48,7 +48,7 @@ func (db DB) send(ctx context.Context, questions ...Question) (pgx.BatchResults,
 		}
 		pg := conn.Conn().PgConn()
 		if Pinned(pg) {
-			before = nil // a pool's sessions of our own are set up and clean
+			before = nil // our own sessions in a pool are set up and clean
 		}
 		if db.others {
 			Used(pg)
@@ -75,7 +75,7 @@ func (db DB) send(ctx context.Context, questions ...Question) (pgx.BatchResults,
 	return results, nil
 }
 
-// lent gives its connection back when it is closed.
+// lent returns its connection when it is closed.
 type lent struct {
 	pgx.BatchResults
 	conn *pgxpool.Conn
@@ -87,17 +87,17 @@ func (l *lent) Close() error {
 	return err
 }
 
-// Exec is pgx's.
+// Exec is like pgx's Exec.
 func (db DB) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	results, err := db.send(ctx, Question{SQL: sql, Args: args})
 	var tag pgconn.CommandTag
 	if err == nil {
 		tag, err = results.Exec()
 	}
-	return tag, cmp.Or(err, results.Close()) // the commit may fail yet
+	return tag, cmp.Or(err, results.Close()) // the commit may still fail
 }
 
-// Query is pgx's. The rows must be closed, or read to their end.
+// Query is like pgx's Query. The rows must be closed, or read to their end.
 func (db DB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	results, err := db.send(ctx, Question{SQL: sql, Args: args})
 	if err == nil {
@@ -109,15 +109,15 @@ func (db DB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, erro
 	return nil, cmp.Or(err, results.Close())
 }
 
-// Question is one of several that are asked together.
+// Question is one of several queries that are sent together.
 type Question struct {
 	SQL  string
 	Args []any
-	// Read reads the rows to their end, or says what failed where there are none.
+	// Read reads the rows to their end. If there are none, err says what failed.
 	Read func(pgx.Rows, error) error
 }
 
-// Ask asks in one transaction and one round trip. After a question that fails, none is answered.
+// Ask sends all questions in one transaction and one round trip. If one fails, the later ones have no answer.
 func (db DB) Ask(ctx context.Context, questions ...Question) error {
 	results, err := db.send(ctx, questions...)
 	for _, q := range questions {
@@ -132,7 +132,7 @@ func (db DB) Ask(ctx context.Context, questions ...Question) error {
 	return cmp.Or(err, results.Close())
 }
 
-// Collect reads the rows of a query.
+// Collect returns the rows of a query.
 func Collect[T any](ctx context.Context, db DB, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	found, err := db.Query(ctx, sql, args...)
 	if err != nil {
@@ -141,13 +141,13 @@ func Collect[T any](ctx context.Context, db DB, scan pgx.RowToFunc[T], sql strin
 	return pgx.CollectRows(found, scan)
 }
 
-// QueryRow is pgx's.
+// QueryRow is like pgx's QueryRow.
 func (db DB) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	found, err := db.Query(ctx, sql, args...)
 	return row{found, err}
 }
 
-// rows end the batch when they end.
+// rows ends the batch when the rows end.
 type rows struct {
 	pgx.Rows
 	results pgx.BatchResults

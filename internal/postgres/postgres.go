@@ -1,11 +1,9 @@
-// Package postgres is the program's one way to PostgreSQL: everything that connects
-// connects here. What a role or a database may carry by ALTER ROLE or ALTER
-// DATABASE … SET, a search_path above all, is set to what our statements were
-// written for before the first of them runs.
+// Package postgres is the program's only way to PostgreSQL: every connection is made here. ALTER ROLE or
+// ALTER DATABASE … SET can change settings for a role or a database, above all the search_path. So before the
+// first of our statements runs, these settings are set to the values that our statements were written for.
 //
-// A session that a pooler shares with others cannot be set up. There each
-// transaction is: package tablesql does it for statements about rows, and On
-// and Exec do it for all others.
+// A session that a pooler shares with others cannot be set up in this way. There, each transaction is set up:
+// by package tablesql for statements on rows, and by On and Exec for all others.
 package postgres
 
 import (
@@ -29,29 +27,27 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/secret"
 )
 
-// Access is where to connect, and as whom.
+// Access says where to connect, and as which role.
 type Access struct {
-	// DSN is a connection string of libpq's kind, with the parameters of pgx and
-	// its pool. Required.
+	// DSN is a libpq connection string, with the parameters of pgx and its pool. Required.
 	DSN string
-	// Password is asked for the password before each connection; nil: the DSN
-	// has it.
+	// Password returns the password. It is called before each connection; nil: the DSN has the password.
 	Password secret.Reader
-	// Application is shown as application_name; empty: as the DSN says.
+	// Application is the application_name; empty: as in the DSN.
 	Application string
-	// Replication makes connections that know replication commands.
+	// Replication makes connections that accept replication commands.
 	Replication bool
-	// OwnSession refuses a session that a pooler shares with others: a lock or a
-	// temporary slot would stay behind for one of them.
+	// OwnSession refuses a session that a pooler shares with others: a lock or a temporary slot would stay
+	// behind for one of them.
 	OwnSession bool
-	// Longest is how many bytes a message of the server may have; 0: 64 MiB. A longer one ends
-	// its connection before memory is taken for it.
+	// Longest is the largest message in bytes that the server may send; 0: 64 MiB. A longer message ends its
+	// connection before memory is allocated for it.
 	Longest int
-	// Dial makes the connections; nil: as pgx does.
+	// Dial makes the network connections; nil: pgx makes them.
 	Dial pgconn.DialFunc
 }
 
-// Connect makes a connection.
+// Connect makes a pgx connection.
 func (a Access) Connect(ctx context.Context) (*pgx.Conn, error) {
 	c, err := a.parse()
 	if err != nil {
@@ -63,7 +59,7 @@ func (a Access) Connect(ctx context.Context) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, c.ConnConfig)
 }
 
-// ConnectPlain makes a connection of pgconn's kind.
+// ConnectPlain makes a pgconn connection.
 func (a Access) ConnectPlain(ctx context.Context) (*pgconn.PgConn, error) {
 	c, err := a.parse()
 	if err != nil {
@@ -75,17 +71,16 @@ func (a Access) ConnectPlain(ctx context.Context) (*pgconn.PgConn, error) {
 	return pgconn.ConnectConfig(ctx, &c.ConnConfig.Config)
 }
 
-// A connection that was idle for longer than pingAfter is pinged before use, which takes a round
-// trip. pgx pings after a second; but what a stream asks regularly comes every few seconds, and
-// is asked again when it fails.
+// pingAfter is how long a connection may be idle before it is pinged, which takes a round trip. pgx's own
+// limit is one second. But a stream's periodic queries come every few seconds, and are repeated if they fail.
 const pingAfter = 10 * time.Second
 
-// pingTimeout bounds that ping. Without it the pool waits for as long as the caller does, or for a
-// minute once nobody does any more, and a stop waits for the pool.
+// pingTimeout bounds that ping. Without it the pool would wait as long as the caller does, or a minute once
+// there is no caller any more, and a stop waits for the pool.
 const pingTimeout = 3 * time.Second
 
-// Pool makes a pool, which connects when it is used. adjust may be nil; it must
-// leave the connections' own settings alone.
+// Pool makes a pool. It connects when it is first used. adjust may be nil; it must not change the
+// connections' own settings.
 func (a Access) Pool(adjust func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	c, err := a.parse()
 	if err != nil {
@@ -100,7 +95,7 @@ func (a Access) Pool(adjust func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(context.Background(), c)
 }
 
-// Target is what a connection string leads to.
+// Target is where a connection string leads.
 type Target struct {
 	Host     string
 	Port     uint16
@@ -112,7 +107,7 @@ func (t Target) String() string {
 	return fmt.Sprintf("database %s on %s:%d as %s", t.Database, t.Host, t.Port, t.User)
 }
 
-// Target reads the connection string.
+// Target reads the target from the connection string.
 func (a Access) Target() (Target, error) {
 	c, err := a.parse()
 	if err != nil {
@@ -121,8 +116,7 @@ func (a Access) Target() (Target, error) {
 	return Target{Host: c.ConnConfig.Host, Port: c.ConnConfig.Port, User: c.ConnConfig.User, Database: c.ConnConfig.Database}, nil
 }
 
-// Parse reads a connection string to look at; nothing connects by what it
-// returns.
+// Parse parses a connection string for inspection. The result is not used to connect.
 func Parse(dsn string) (*pgconn.Config, error) {
 	c, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -131,8 +125,7 @@ func Parse(dsn string) (*pgconn.Config, error) {
 	return &c.ConnConfig.Config, nil
 }
 
-// parse reads the connection string. The parser for pools leaves nothing of
-// pgx's own parameters for the server.
+// parse parses the connection string. The parser for pools keeps pgx's own parameters from the server.
 func (a Access) parse() (*pgxpool.Config, error) {
 	c, err := pgxpool.ParseConfig(a.DSN)
 	if err != nil {
@@ -140,7 +133,7 @@ func (a Access) parse() (*pgxpool.Config, error) {
 	}
 	cc := c.ConnConfig
 	maps.DeleteFunc(cc.RuntimeParams, func(name, _ string) bool { return pinned(name) })
-	// Every pooler keeps these apart for each of its clients.
+	// Every pooler keeps these settings separate for each client.
 	cc.RuntimeParams["client_encoding"] = "UTF8"
 	if a.Application != "" {
 		cc.RuntimeParams["application_name"] = a.Application
@@ -161,20 +154,20 @@ func (a Access) parse() (*pgxpool.Config, error) {
 			return closes(pg, err)
 		}
 	}
-	// pgx makes the caches of a connection at their full size. Few statements go through
-	// them, since tablesql prepares what runs all the time. So the connection string may not
-	// set the size: with 0 each statement fails, and a large one takes the memory at once.
+	// pgx allocates a connection's caches at their full size. Few statements go through them, since tablesql
+	// prepares the frequent ones. So the connection string may not set the sizes: with 0 each statement
+	// fails, and a large cache takes its memory at once.
 	cc.StatementCacheCapacity, cc.DescriptionCacheCapacity = 64, 0
 	if cc.DefaultQueryExecMode == pgx.QueryExecModeCacheDescribe {
 		cc.StatementCacheCapacity, cc.DescriptionCacheCapacity = 0, 64
 	}
-	// A trigger may have the session LISTEN: what comes is dropped, not kept.
+	// A trigger may make the session LISTEN. Notifications are dropped and not kept.
 	cc.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
 	role := ownRole
 	if namesRole(cc.RuntimeParams) {
-		role = "" // the connection string's stays
+		role = "" // the connection string's role stays
 	}
-	// Before the check of target_session_attrs, which asks by functions' names.
+	// This runs before the check of target_session_attrs, which calls functions by name.
 	check := cc.ValidateConnect
 	cc.ValidateConnect = func(ctx context.Context, pg *pgconn.PgConn) error {
 		if err := a.pin(ctx, pg, role); err != nil {
@@ -188,11 +181,11 @@ func (a Access) parse() (*pgxpool.Config, error) {
 	return c, nil
 }
 
-// setsRole finds a role among the server's command-line options: -c role=x, --role=x.
+// setsRole matches a role among the server's command-line options: -c role=x, --role=x.
 var setsRole = regexp.MustCompile(`(?i)(^|\s)(-c\s*|--)role\s*=`)
 
-// namesRole says whether the connection string gives the session a role. The server
-// takes the names of settings in any case.
+// namesRole reports whether the connection string sets the session's role. The server ignores the case of
+// settings' names.
 func namesRole(params map[string]string) bool {
 	for name, value := range params {
 		if strings.EqualFold(name, "role") && value != "" || name == "options" && setsRole.MatchString(value) {
@@ -202,18 +195,18 @@ func namesRole(params map[string]string) bool {
 	return false
 }
 
-// renew gives a pool's next connection the certificates and the password as they are
-// now; others are parsed when they are made.
+// renew gives a pool's next connection the present certificates and password. Other connections parse them
+// when they are made.
 func (a Access) renew(ctx context.Context, c *pgx.ConnConfig) error {
 	now, err := a.parse()
 	if err != nil {
 		return fmt.Errorf("read the certificates of role %s: %w", c.User, WithoutSettings(err))
 	}
-	c.Config = now.ConnConfig.Config // whole: what shows a client certificate is not in its TLSConfig
+	c.Config = now.ConnConfig.Config // copied as a whole: a client certificate is not only in TLSConfig
 	return a.unlock(ctx, c)
 }
 
-// unlock puts the password of now into a configuration.
+// unlock puts the present password into a configuration.
 func (a Access) unlock(ctx context.Context, c *pgx.ConnConfig) error {
 	if a.Password == nil {
 		return nil
@@ -226,10 +219,10 @@ func (a Access) unlock(ctx context.Context, c *pgx.ConnConfig) error {
 	return nil
 }
 
-// pin sets up a session, unless a pooler shares it: a setting would stay behind
-// for the next user of the server's process.
+// pin sets up a session, unless a pooler shares it: then a setting would remain for the next user of the
+// server process.
 func (a Access) pin(ctx context.Context, pg *pgconn.PgConn, role string) error {
-	if !a.Replication { // which poolers pass on one to one, or not at all
+	if !a.Replication { // poolers pass replication connections through one to one, or not at all
 		direct, err := direct(ctx, pg)
 		switch {
 		case err != nil:
@@ -247,8 +240,8 @@ func (a Access) pin(ctx context.Context, pg *pgconn.PgConn, role string) error {
 	return nil
 }
 
-// direct says whether the session is the server's own: a pooler reports a process
-// id that is not the server's. The name is qualified, since nothing is set yet.
+// direct reports whether the session is the server's own: a pooler reports a PID that is not the server's.
+// The function's name is qualified, since nothing is set yet.
 func direct(ctx context.Context, pg *pgconn.PgConn) (bool, error) {
 	results, err := pg.Exec(ctx, "SELECT pg_catalog.pg_backend_pid()").ReadAll()
 	if err != nil {
@@ -260,18 +253,16 @@ func direct(ctx context.Context, pg *pgconn.PgConn) (bool, error) {
 	return string(results[0].Rows[0][0]) == strconv.FormatUint(uint64(pg.PID()), 10), nil
 }
 
-// ErrShared refuses what needs a session of its own.
+// ErrShared: a session of its own is needed, but a pooler is in between.
 var ErrShared = errors.New("a connection pooler is in between, which may share the session with others: connect to PostgreSQL directly")
 
-const pinnedKey = "outbox-cdc/postgres: pinned" // with the statement that sets the role
+const pinnedKey = "outbox-cdc/postgres: pinned" // the value is the statement that sets the role
 
-// Pinned says whether a connection's session is set up. Where it is not, each
-// transaction has to be.
+// Pinned reports whether a connection's session is set up. If it is not, each transaction has to be.
 func Pinned(pg *pgconn.PgConn) bool { return pg.CustomData()[pinnedKey] != nil }
 
-// Exec runs statements by the simple protocol and returns their results. If the
-// session is not set up, it sets up one transaction for them, in which no
-// replication command can run.
+// Exec runs statements by the simple protocol and returns their results. If the session is not set up, it
+// sets up one transaction for them. No replication command can run in that transaction.
 func Exec(ctx context.Context, pg *pgconn.PgConn, statements string) ([]*pgconn.Result, error) {
 	if Pinned(pg) || pg.TxStatus() != 'I' {
 		return pg.Exec(ctx, statements).ReadAll()
@@ -290,9 +281,9 @@ func HangUp(conn interface{ Close(context.Context) error }) {
 	_ = conn.Close(ctx)
 }
 
-// Major is the number that a server's version (server_version) begins with.
+// Major returns the major number of a server_version.
 func Major(version string) int {
 	digits := version[:len(version)-len(strings.TrimLeft(version, "0123456789"))]
-	n, _ := strconv.Atoi(digits) // no digits: taken for an old version
+	n, _ := strconv.Atoi(digits) // no digits: treated as an old version
 	return n
 }

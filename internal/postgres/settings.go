@@ -5,27 +5,24 @@ import (
 	"strings"
 )
 
-// setting is one of the server's parameters with the value that our statements
-// were written for.
+// setting is a server parameter with the value that our statements were written for.
 type setting struct{ name, value string }
 
-// local are set for every transaction: what decides which functions a statement
-// calls, what it reads and how its values are printed. A function that a user's
-// trigger calls could change them even in a session of ours.
+// local are set for every transaction. They decide which functions a statement calls, what it reads and how
+// its values are printed. A function that a user's trigger calls can change them even in a session of ours.
 //
-// pg_temp is named so that it comes last: a table or type of that schema would
-// come before the server's own otherwise.
+// pg_temp is listed explicitly, so that it is searched last. Otherwise a table or type in that schema would
+// be found before the server's own.
 var local = []setting{
-	{"quote_all_identifiers", "off"}, // which would quote the path
+	{"quote_all_identifiers", "off"}, // otherwise it would quote the path
 	{"search_path", "pg_catalog, pg_temp"},
 	{"client_encoding", "UTF8"},
 	{"standard_conforming_strings", "on"},
 	{"transform_null_equals", "off"},
 	{"array_nulls", "on"},
-	// Rows that a policy hides are an error, not absent.
+	// Rows hidden by a policy are an error, and not silently absent.
 	{"row_security", "off"},
-	// Values are printed as the replication connection prints them, and in the
-	// same way everything that connects.
+	// Values are printed in the same way on every connection, the replication connection included.
 	{"DateStyle", "ISO, MDY"},
 	{"IntervalStyle", "postgres"},
 	{"TimeZone", "UTC"},
@@ -38,10 +35,9 @@ var local = []setting{
 	{"lock_timeout", "0"},
 }
 
-// session are set for a session in addition to those. They are the server's defaults,
-// except jit, which takes longer than our statements do, and
-// idle_in_transaction_session_timeout: a process that was stopped in the middle
-// of a transaction must not hold its locks for ever.
+// session are set for a session in addition to local. They are the server's defaults, with two exceptions.
+// jit is off: it takes longer than our statements. idle_in_transaction_session_timeout is set: a process that
+// is stopped within a transaction must not hold its locks for ever.
 var session = []setting{
 	{"idle_session_timeout", "0"},
 	{"idle_in_transaction_session_timeout", "5min"},
@@ -53,28 +49,27 @@ var session = []setting{
 	{"jit", "off"},
 }
 
-// transactionTimeout came with version 17.
+// transactionTimeout exists since version 17.
 var transactionTimeout = setting{"transaction_timeout", "0"}
 
-// pinned says whether a parameter of a connection string has a fixed value.
+// pinned reports whether a parameter of a connection string has a fixed value.
 func pinned(name string) bool {
 	is := func(s setting) bool { return strings.EqualFold(s.name, name) }
 	return slices.ContainsFunc(local, is) || slices.ContainsFunc(session, is) || is(transactionTimeout)
 }
 
-// localText sets the local settings at the beginning of several statements.
-// SET, since it looks nothing up in a path.
+// localText applies the local settings before other statements. It uses SET, which looks nothing up in a
+// search path.
 var localText = texts("SET LOCAL ", local)
 
-// ownRole undoes ALTER DATABASE … SET role. The owner of the database can set
-// their own role there, and a superuser takes it on without being a member. Then
-// what they own would pass for ours, and their code could go back to the role
-// that logged in.
+// ownRole undoes ALTER DATABASE … SET role. The owner of a database can set their own role there, and a
+// superuser takes it on without being a member. Objects of that owner would then pass for ours, and their
+// code could go back to the role that logged in.
 const ownRole = "SET ROLE NONE;\n"
 
 func sessionText(version string) string {
 	text := texts("SET ", local) + texts("SET ", session)
-	if Major(version) >= 17 { // before the rest, which it bounds as long as the role's is in force
+	if Major(version) >= 17 { // comes first: the role's setting would otherwise bound the others
 		text = texts("SET ", []setting{transactionTimeout}) + text
 	}
 	return text
@@ -85,16 +80,15 @@ func texts(set string, settings []setting) string {
 	for _, s := range settings {
 		value := "'" + s.value + "'"
 		if s.name == "search_path" {
-			value = s.value // a list, not one name
+			value = s.value // a list, not a single name
 		}
 		text.WriteString(set + s.name + " = " + value + ";\n")
 	}
 	return text.String()
 }
 
-// Calls are expressions that set the settings of a transaction, and further
-// ones, pairs of name and value: for the extended protocol, where SET LOCAL
-// complains that it sees no transaction.
+// Calls returns expressions that apply the settings of a transaction, and further ones, given as pairs of
+// name and value. They are for the extended protocol, in which SET LOCAL warns that there is no transaction.
 func Calls(further ...[2]string) []string {
 	calls := make([]string, 0, len(local)+len(further))
 	for _, s := range local {
@@ -106,7 +100,7 @@ func Calls(further ...[2]string) []string {
 	return calls
 }
 
-// call is qualified: it is parsed before the path is set.
+// call returns one such expression. The function's name is qualified: it is parsed before the path is set.
 func call(name, value string) string {
 	return "pg_catalog.set_config('" + name + "', '" + value + "', true)"
 }

@@ -14,18 +14,18 @@ import (
 
 // Sight is what a look at a lock shows.
 type Sight struct {
-	// Held by somebody, whom Holding names.
+	// Held: somebody holds the lock; Holding says who.
 	Held    bool
 	Holding Holding
-	// Suspicion is what is wrong with the lock's row, or empty.
+	// Suspicion is what is wrong with the lock's row; empty: nothing.
 	Suspicion string
-	// Zoned: the table's times are with time zone, which works with the
-	// application only if its sessions run in UTC.
+	// Zoned: the table's times are with time zone. This works together with the application only if the
+	// application's sessions run in UTC.
 	Zoned bool
 }
 
-// See looks at a lock and takes nothing. An error for which Refused is true
-// says that it could not be taken as it is, and what fixes that.
+// See reads the state of a lock and does not take it. An error for which Refused is true says that the lock
+// cannot be taken as it is, and what mends that.
 func See(ctx context.Context, pool *pgxpool.Pool, lock outbox.ShedLock) (Sight, error) {
 	l := New(Config{Pool: pool, Lock: lock})
 	t, err := l.look(ctx)
@@ -37,7 +37,7 @@ func See(ctx context.Context, pool *pgxpool.Pool, lock outbox.ShedLock) (Sight, 
 	err = postgres.OnOthers(pool).QueryRow(ctx, t.Holder, lock.Name).Scan(&r.by, &r.remaining, &r.age)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return s, nil // never taken yet
+		return s, nil // the lock was never taken yet
 	case err != nil:
 		return s, t.withHint(err, l.Name())
 	}

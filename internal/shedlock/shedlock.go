@@ -1,12 +1,10 @@
-// Package shedlock holds a lock of an application's own scheduler, a row in the
-// JDBC table of net.javacrumbs.shedlock, so that the application's relay rests
-// while outbox-cdc publishes. It uses the library's own SQL with the database's
-// clock in UTC (usingDbTime), and its own monotonic clock to know until when it
-// may rely on the lock.
+// Package shedlock holds a lock of an application's own scheduler, so that the application's relay pauses
+// while outbox-cdc publishes. The lock is a row in the JDBC table of net.javacrumbs.shedlock. The package
+// uses the library's own SQL with the database's clock in UTC (usingDbTime), and its own monotonic clock to
+// know until when it may rely on the lock.
 //
-// It never takes a lock that somebody else holds, however long that lasts, and
-// never changes a row but by those statements. The pipeline's driver calls it.
-// https://github.com/lukas-krecan/ShedLock
+// The package never takes a lock that somebody else holds, however long that lasts, and changes rows only by
+// these statements. The pipeline's driver calls it. https://github.com/lukas-krecan/ShedLock
 package shedlock
 
 import (
@@ -27,56 +25,54 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// MostAhead is the most that a lock is ever held ahead of time, so that after a
-// crash the application waits no longer for it.
+// MostAhead is the longest time that a lock is held ahead. After a crash, the application waits no longer
+// than this.
 const MostAhead = 10 * time.Second
 
-// ErrLost says that the lock is not ours any more: it ran out, or somebody
-// changed its row.
+// ErrLost: the lock is not ours any more. It expired, or somebody changed its row.
 var ErrLost = errors.New("the application's lock is lost")
 
-// Config of a Lock.
+// Config configures a Lock.
 type Config struct {
 	Pool *pgxpool.Pool
 	Lock outbox.ShedLock
-	// Holder is written to locked_by for people to read, with a random suffix
-	// that no other Lock has, cut to what fits the column.
+	// Holder is written to locked_by for people to read. A random suffix is added, which no other Lock has,
+	// and the whole is cut to fit the column.
 	Holder string
-	// AtMost is how far ahead the lock is held; it is extended every third of
-	// it. Default and maximum: MostAhead. Whole milliseconds.
+	// AtMost is how far ahead the lock is held. It is extended every third of this time. Whole milliseconds.
+	// Default and maximum: MostAhead.
 	AtMost time.Duration
-	// OnChange, if set, is told when the lock is taken, given back or lost, and
-	// while waiting for it, each time that another holder is seen. It must
-	// return at once.
+	// OnChange, if set, is called when the lock is taken, given back or lost. During a wait it is called for
+	// each new holder. It must return at once.
 	OnChange func(Holding)
-	// Log takes the same news, and warnings.
+	// Log gets the same news, and warnings.
 	Log zerolog.Logger
 }
 
-// Holding is who has a lock, as far as is known here.
+// Holding says who has a lock, as far as this process knows.
 type Holding struct {
 	Lock outbox.ShedLock
-	// By is locked_by, without control characters; empty: nobody.
+	// By is locked_by without control characters; empty: nobody holds the lock.
 	By   string
 	Ours bool
-	// Until is when somebody else's hold ends, by our clock, unless it is
-	// extended or given back before; zero: never, as the row stands.
+	// Until is when another holder's lock expires, by our clock, unless it is extended or given back earlier.
+	// Zero: never, by the present row.
 	Until time.Time
 }
 
-// Lock is one lock. Its methods may be called by any goroutine, but Acquire,
-// Run, While and Release one at a time.
+// Lock is one lock. Any goroutine may call its methods. Only one call of Acquire, Run, While and Release may
+// run at a time.
 type Lock struct {
 	cfg    Config
-	holder string // with its suffix
+	holder string // includes the suffix
 
 	mu      sync.Mutex
-	until   time.Time // zero: not held
+	until   time.Time // zero: the lock is not held
 	holding Holding
-	table   *table // nil: not looked at yet
+	table   *table // nil: not read yet
 }
 
-// New makes a Lock that is not held.
+// New returns a Lock that is not held.
 func New(cfg Config) *Lock {
 	if cfg.AtMost <= 0 || cfg.AtMost > MostAhead {
 		cfg.AtMost = MostAhead
@@ -87,22 +83,22 @@ func New(cfg Config) *Lock {
 	}
 }
 
-// Name is the lock as people call it: table and name.
+// Name returns the lock as people write it: table and name.
 func (l *Lock) Name() string {
 	return l.cfg.Lock.Schema + "." + l.cfg.Lock.Table + "/" + l.cfg.Lock.Name
 }
 
-// Until is when the lock ends unless it is extended, by our monotonic clock,
-// from before the statement was sent: never later than in the database. Zero:
-// it is not held. It may have passed.
+// Until returns when the lock expires unless it is extended, by our monotonic clock as of before the
+// statement was sent. So it is never later than in the database. It may be in the past. Zero: the lock is not
+// held.
 func (l *Lock) Until() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.until
 }
 
-// Acquire takes the lock, and waits for its holder. What cannot succeed
-// without a fix (the table is missing, a privilege is) ends it with an error.
+// Acquire takes the lock, and waits for its present holder. It returns an error if it cannot succeed until
+// somebody acts (the table or a privilege is missing).
 func (l *Lock) Acquire(ctx context.Context) error {
 	for {
 		held, err := l.Try(ctx)
@@ -114,15 +110,15 @@ func (l *Lock) Acquire(ctx context.Context) error {
 		case err == nil:
 			l.observe(ctx)
 		}
-		pause := 500*time.Millisecond + mathrand.N(500*time.Millisecond) // spreads several waiters
+		pause := 500*time.Millisecond + mathrand.N(500*time.Millisecond) // so that several waiters do not ask at the same time
 		if wait.Sleep(ctx, pause) != nil {
 			return fmt.Errorf("waiting for lock %s: %w", l.Name(), ctx.Err())
 		}
 	}
 }
 
-// Try tries once to take the lock. False without error: somebody else has it.
-// After an error it may be ours without our knowing, which ends by itself.
+// Try tries once to take the lock. False without an error: somebody else has it. After an error the lock may
+// be ours unknown to us; it then expires by itself.
 func (l *Lock) Try(ctx context.Context) (bool, error) {
 	t, err := l.look(ctx)
 	if err != nil {
@@ -138,7 +134,7 @@ func (l *Lock) Try(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// Extend holds the lock for AtMost from now on. ErrLost: it is not ours.
+// Extend holds the lock for AtMost from now on. ErrLost: the lock is not ours.
 func (l *Lock) Extend(ctx context.Context) error {
 	t, err := l.look(ctx)
 	if err != nil {
@@ -161,9 +157,8 @@ func (l *Lock) Extend(ctx context.Context) error {
 	return nil
 }
 
-// Run extends the lock, which must be held, until ctx ends, and returns its
-// error; the lock is then still held. It returns ErrLost as soon as the lock is
-// lost or could not be extended in time.
+// Run extends the lock, which must be held, until ctx ends, and returns the error of ctx. The lock is then
+// still held. Run returns ErrLost as soon as the lock is lost or could not be extended in time.
 func (l *Lock) Run(ctx context.Context) error {
 	next := l.cfg.AtMost / 3
 	for {
@@ -176,7 +171,7 @@ func (l *Lock) Run(ctx context.Context) error {
 			return ctx.Err()
 		}
 		next = l.cfg.AtMost / 3
-		// A try that hangs leaves time for another, on another connection.
+		// If a try hangs, there is time left for another one on another connection.
 		trying, cancel := context.WithTimeout(ctx, min(time.Until(until), l.cfg.AtMost/4))
 		err := l.Extend(trying)
 		cancel()
@@ -192,9 +187,8 @@ func (l *Lock) Run(ctx context.Context) error {
 	}
 }
 
-// Release gives the lock back, if it is held: the application's relay goes on at
-// its next tick. From its beginning on, Until is zero. After an error the lock
-// ends by itself, at most AtMost later.
+// Release gives the lock back if it is held. The application's relay resumes at its next tick. Until is zero
+// from the beginning of Release. After an error the lock expires by itself, at most AtMost later.
 func (l *Lock) Release(ctx context.Context) error {
 	if l.Until().IsZero() {
 		return nil
@@ -211,9 +205,9 @@ func (l *Lock) Release(ctx context.Context) error {
 	return nil
 }
 
-// While tries once to take the lock and, if it got it, calls work, extends the
-// lock meanwhile and gives it back afterwards. Work's context ends when the lock
-// is lost. False: somebody else has the lock, and work was not called.
+// While tries once to take the lock. If it gets it, it calls work, extends the lock meanwhile, and gives it
+// back afterwards. The context of work ends when the lock is lost. False: somebody else has the lock, and
+// work was not called.
 func (l *Lock) While(ctx context.Context, work func(context.Context) error) (bool, error) {
 	held, err := l.Try(ctx)
 	if !held {
@@ -238,13 +232,13 @@ func (l *Lock) While(ctx context.Context, work func(context.Context) error) (boo
 	return true, errors.Join(err, l.Release(giving))
 }
 
-// lost notes that the lock is not ours any more.
+// lost records that the lock is not ours any more.
 func (l *Lock) lost(why string) error {
 	l.set(time.Time{}, Holding{})
 	return fmt.Errorf("%w: %s: %s", ErrLost, l.Name(), why)
 }
 
-// set notes who has the lock and tells it.
+// set records who has the lock, and reports it.
 func (l *Lock) set(until time.Time, h Holding) {
 	h.Lock = l.cfg.Lock
 	l.mu.Lock()
@@ -255,16 +249,15 @@ func (l *Lock) set(until time.Time, h Holding) {
 	}
 }
 
-// observe finds out whom the lock is waited for, and tells it when it is
-// somebody else than before.
+// observe finds out who has the lock that is waited for, and reports a change.
 func (l *Lock) observe(ctx context.Context) {
 	t, err := l.look(ctx)
 	if err != nil {
-		return // told by Acquire the next time
+		return // the next try of Acquire reports it
 	}
 	var r row
 	if err := postgres.OnOthers(l.cfg.Pool).QueryRow(ctx, t.Holder, l.cfg.Lock.Name).Scan(&r.by, &r.remaining, &r.age); err != nil {
-		return // free by now, or told by Acquire the next time
+		return // the lock is free by now, or Acquire reports the fault
 	}
 	h := r.holding(l.cfg.Lock, time.Now())
 	l.mu.Lock()
@@ -287,20 +280,20 @@ func (l *Lock) observe(ctx context.Context) {
 	}
 }
 
-// exec runs one of the table's statements in a transaction of its own and
-// returns how many rows it affected.
+// exec runs one of the table's statements in a transaction of its own. It returns the number of affected
+// rows.
 func (l *Lock) exec(ctx context.Context, t *table, statement string, args ...any) (int64, error) {
 	tag, err := postgres.OnOthers(l.cfg.Pool).Exec(ctx, statement, args...)
 	if err != nil {
 		l.mu.Lock()
-		l.table = nil // it may have changed: look again
+		l.table = nil // the table may have changed: read it again
 		l.mu.Unlock()
 		return 0, t.withHint(err, l.Name())
 	}
 	return tag.RowsAffected(), nil
 }
 
-// look reads what the table is like, once.
+// look reads the table's properties, once.
 func (l *Lock) look(ctx context.Context) (*table, error) {
 	l.mu.Lock()
 	t := l.table

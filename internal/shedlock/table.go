@@ -25,20 +25,20 @@ type table struct {
 	lock  outbox.ShedLock
 	role  string
 	zoned bool
-	chars int // of locked_by; 0: any number
-	// rounding is the most by which lock_until ends sooner than it was set to.
+	chars int // characters that locked_by holds; 0: no limit
+	// rounding is by how much lock_until may be earlier than it was set to.
 	rounding time.Duration
 }
 
-// refusal is an error that lasts until somebody fixes it.
+// refusal is an error that lasts until somebody acts.
 type refusal struct{ error }
 
 func (r *refusal) Unwrap() error { return r.error }
 
-// Refused says of an error that it lasts until somebody fixes it.
+// Refused reports whether an error lasts until somebody acts.
 func Refused(err error) bool { return errors.As(err, new(*refusal)) }
 
-// readTable reads what sql.ShedLockColumns found.
+// readTable reads the result of sql.ShedLockColumns.
 func readTable(lock outbox.ShedLock, role string, rows pgx.Rows) (*table, error) {
 	t := &table{lock: lock, role: role}
 	var found []string
@@ -77,7 +77,7 @@ func readTable(lock outbox.ShedLock, role string, rows pgx.Rows) (*table, error)
 
 func (t *table) String() string { return t.lock.Schema + "." + t.lock.Table }
 
-// check says what is wrong with a table that has these of the columns.
+// check returns what is wrong with a table that has the found columns.
 func (t *table) check(found []string, zoned int, allowed bool) error {
 	missing := slices.DeleteFunc(slices.Clone(columns), func(c string) bool { return slices.Contains(found, c) })
 	switch {
@@ -98,12 +98,12 @@ func (t *table) forbidden() error {
 		t.role, t, sql.Identifier(t.lock.Schema), sql.Identifier(t.role), sql.Identifier(t.lock.Schema, t.lock.Table))
 }
 
-// withHint adds to an error of the server what ends it.
+// withHint adds to a server's error what to do about it.
 func (t *table) withHint(err error, name string) error {
 	switch postgres.Code(err) {
 	case pgerrcode.InsufficientPrivilege:
 		return &refusal{fmt.Errorf("%w (%w)", t.forbidden(), err)}
-	case pgerrcode.InvalidColumnReference: // nothing for ON CONFLICT to go by
+	case pgerrcode.InvalidColumnReference: // there is no unique index for ON CONFLICT
 		return &refusal{fmt.Errorf("lock table %s has no unique index on its column name alone, as ShedLock needs it: %w", t, err)}
 	case pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn, pgerrcode.InvalidSchemaName, pgerrcode.StringDataRightTruncationDataException:
 		return &refusal{fmt.Errorf("lock %s: %w", name, err)}
@@ -111,8 +111,7 @@ func (t *table) withHint(err error, name string) error {
 	return fmt.Errorf("lock %s: %w", name, err)
 }
 
-// fit cuts a holder to the column, at its front: the end is what tells it from
-// others.
+// fit cuts the front of a holder's name so that it fits the column. The end tells it from other holders.
 func (t *table) fit(holder string) string {
 	for t.chars > 0 && utf8.RuneCountInString(holder) > t.chars {
 		_, size := utf8.DecodeRuneInString(holder)
@@ -121,17 +120,16 @@ func (t *table) fit(holder string) string {
 	return holder
 }
 
-// row is what the table says of a lock that somebody else holds. Anybody may
-// have written it.
+// row is what the table says of a lock that somebody else holds. Anybody may have written it.
 type row struct {
 	by             *string
 	remaining, age *float64 // seconds
 }
 
-// holderMax is how much of a holder's name is shown, in characters.
+// holderMax is how many characters of a holder's name are shown.
 const holderMax = 255
 
-// holding is the row in our terms.
+// holding converts the row to a Holding.
 func (r *row) holding(lock outbox.ShedLock, now time.Time) Holding {
 	h := Holding{Lock: lock, By: "somebody without a name"}
 	if r.by != nil && *r.by != "" {
@@ -146,7 +144,7 @@ func (r *row) holding(lock outbox.ShedLock, now time.Time) Holding {
 // forever is longer than any lock is meant to be held.
 const forever = 100 * 365 * 24 * time.Hour
 
-// seconds is a duration, as near as one can be.
+// seconds returns a duration, limited to what a Duration can hold.
 func seconds(s float64) time.Duration {
 	if math.IsNaN(s) {
 		return 0
@@ -167,11 +165,11 @@ func printable(s string) string {
 	return s
 }
 
-// skew is how far a lock may seem to be taken in the future: applications'
-// clocks differ a little from the database's.
+// skew is by how much a lock may seem to be taken in the future: applications' clocks differ a little from
+// the database's.
 const skew = time.Minute
 
-// suspicion is what is wrong with a row, or empty.
+// suspicion returns what is wrong with a row; "" if nothing is.
 func (r *row) suspicion() string {
 	switch {
 	case r.remaining == nil:

@@ -15,26 +15,23 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// ErrClaimed says that another stream publishes rows of the same table.
+// ErrClaimed: another stream publishes rows of the same table.
 var ErrClaimed = errors.New("the table is another stream's")
 
-// Claim is what a stream's leader publishes: two streams with the same rows would publish
-// them twice.
+// Claim says what a stream's leader publishes. Two streams with the same rows would publish each row twice.
 type Claim struct {
 	Slot string `json:"slot"`
-	// Lock is the key of the leadership lock, by which others see whether the
-	// leader is there.
+	// Lock is the key of the leadership lock. Other streams see by it whether the leader is alive.
 	Lock   int64          `json:"lock"`
 	Tables []ClaimedTable `json:"tables"`
-	// Delivery is how the stream publishes, and IDs are its transactional ids by Kafka cluster. A next
-	// start with others has to know them. The caller of Claim sets them.
+	// Delivery says how the stream publishes. IDs are its transactional ids by Kafka cluster. A next start
+	// with other values has to know them. The caller of Claim sets both.
 	Delivery string            `json:"delivery,omitempty"`
 	IDs      map[string]string `json:"ids,omitempty"`
 	state    bool
 }
 
-// ClaimedTable is a table, or a share of one. Different parts of the same split have no
-// row in common.
+// ClaimedTable is a table, or a share of one. Different parts of the same split have no row in common.
 type ClaimedTable struct {
 	Name string `json:"name"`
 	Part int    `json:"part"`
@@ -42,7 +39,7 @@ type ClaimedTable struct {
 	By   string `json:"by"`
 }
 
-// NewClaim is the claim of a stream that publishes the rows of tables.
+// NewClaim returns the claim of a stream that publishes the rows of tables.
 func NewClaim(slot string, lock int64, tables []*outbox.Table) Claim {
 	c := Claim{Slot: slot, Lock: lock, Tables: []ClaimedTable{}, state: true}
 	for _, t := range tables {
@@ -56,24 +53,24 @@ func NewClaim(slot string, lock int64, tables []*outbox.Table) Claim {
 	return c
 }
 
-// Rival is another stream that has, or had last, rows of one of our tables.
+// Rival is another stream that publishes rows of one of our tables, or did so last.
 type Rival struct {
 	Stream, Slot, Holder, Table string
-	// Leads says that its leader is there.
+	// Leads says that the rival's leader is alive.
 	Leads bool
 }
 
-// noEpoch is no leadership's.
+// noEpoch is no leadership's epoch.
 const noEpoch = -1
 
-// Rivals looks for streams in the way of a claim, and changes nothing.
+// Rivals finds streams that stand against a claim. It changes nothing.
 func (s *Store) Rivals(ctx context.Context, c Claim) ([]Rival, error) {
 	found, err := s.claim(ctx, c, noEpoch)
 	return found, s.tolerate(err)
 }
 
-// Claim takes the tables for the epoch of the last Lead, and returns who had them
-// before. An Error of ErrClaimed says who has them, and nothing was taken.
+// Claim takes the tables for the epoch of the last Lead, and returns who had them before. An ErrClaimed names
+// who has them; then nothing was taken.
 func (s *Store) Claim(ctx context.Context, c Claim) ([]Rival, error) {
 	found, err := s.claim(ctx, c, s.epoch.Load())
 	if err = s.tolerate(err); err != nil {
@@ -83,7 +80,7 @@ func (s *Store) Claim(ctx context.Context, c Claim) ([]Rival, error) {
 }
 
 func (s *Store) claim(ctx context.Context, c Claim, epoch int64) ([]Rival, error) {
-	text, _ := json.Marshal(c) // texts and numbers
+	text, _ := json.Marshal(c) // texts and numbers can be marshalled
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.SyncWait)
 	defer cancel()
 	db := s.db
@@ -93,17 +90,17 @@ func (s *Store) claim(ctx context.Context, c Claim, epoch int64) ([]Rival, error
 	return postgres.Collect(ctx, db, pgx.RowToStructByPos[Rival], sql.LeaderClaim, s.cfg.Stream, epoch, string(text), c.state)
 }
 
-// Unclean is a leadership that ended before all that it published was marked: of the stream
-// itself, or of another that had one of its tables.
+// Unclean is a leadership that ended before all rows that it published were marked. It is one of this stream,
+// or of another stream that had one of its tables.
 type Unclean struct {
 	Stream, Table, Delivery string
 	IDs                     map[string]string
 }
 
-// Unclean looks for such leaderships. Call it before Claim, which replaces them. A schema of an earlier version has
-// none.
+// Unclean finds such leaderships. Call it before Claim, which replaces them. An earlier version of the schema
+// has none.
 func (s *Store) Unclean(ctx context.Context, c Claim) ([]Unclean, error) {
-	text, _ := json.Marshal(c) // texts and numbers
+	text, _ := json.Marshal(c) // texts and numbers can be marshalled
 	found, err := postgres.Collect(ctx, s.db, pgx.RowToStructByPos[Unclean], sql.LeaderUnclean, string(text))
 	if err = s.tolerate(err); err != nil {
 		return nil, failure("look for how the tables of stream "+s.cfg.Stream+" were delivered before", err)
@@ -111,18 +108,18 @@ func (s *Store) Unclean(ctx context.Context, c Claim) ([]Unclean, error) {
 	return found, nil
 }
 
-// Clean notes that this leadership publishes no more and that all it published is marked, and what the
-// next one inherits, by Kafka cluster.
+// Clean notes that this leadership publishes no more, that all rows it published are marked, and what the
+// next leadership inherits, by Kafka cluster.
 func (s *Store) Clean(ctx context.Context, fences map[string]*outbox.Fences) error {
-	text, _ := json.Marshal(fences) // texts and numbers
+	text, _ := json.Marshal(fences) // texts and numbers can be marshalled
 	_, err := s.db.Exec(ctx, sql.LeaderClean, s.cfg.Stream, s.epoch.Load(), string(text))
 	return failure("note the clean stop of stream "+s.cfg.Stream, s.tolerate(err))
 }
 
-// RivalsOver is Rivals over a connection of the role that runs init; without the schema,
-// or with an earlier one, nobody is known.
+// RivalsOver is Rivals over a connection of the role that runs init. Without the schema, or with an earlier
+// version of it, the result is empty.
 func RivalsOver(ctx context.Context, pg *pgconn.PgConn, stream string, c Claim) ([]Rival, error) {
-	text, _ := json.Marshal(c) // texts and numbers
+	text, _ := json.Marshal(c) // texts and numbers can be marshalled
 	statement, err := sql.Bind(sql.LeaderClaim, stream, int64(noEpoch), string(text), c.state)
 	if err != nil {
 		return nil, err
@@ -141,7 +138,7 @@ func RivalsOver(ctx context.Context, pg *pgconn.PgConn, stream string, c Claim) 
 	return found, nil
 }
 
-// Refusal is why a stream must not publish a claim's rows; nil: it may.
+// Refusal returns why a stream must not publish a claim's rows; nil: it may.
 func Refusal(stream string, c Claim, rivals []Rival) error {
 	for _, r := range rivals {
 		e := &postgres.Error{Permanent: true, What: "publish table " + r.Table}

@@ -17,18 +17,18 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// maxReason cuts a park's reason, in bytes.
+// maxReason is the length in bytes that a park's reason is cut to.
 const maxReason = 2000
 
-// Write writes a change in one transaction guarded by the epoch of the last
-// Lead. A scope that is both put and deleted is put.
+// Write writes a change in one transaction, guarded by the epoch of the last Lead. A scope that is both put
+// and deleted is put. Its results:
 //
-//	ParksCommitted, nil: done
+//	ParksCommitted, nil: the change is committed
 //	ParksUnknown, err:   the connection broke meanwhile: write the whole change again
-//	0, err:              nothing was written; *postgres.Error of ErrFenced: leadership is lost;
-//	                     otherwise write it again unless the Error is permanent
+//	0, err:              nothing was written. After an ErrFenced the leadership is lost;
+//	                     otherwise write the change again, unless the Error is permanent
 //
-// Times are kept to the microsecond.
+// Times are stored in microseconds.
 func (s *Store) Write(ctx context.Context, change outbox.ParkChange) (outbox.ParkResult, error) {
 	what := fmt.Sprintf("write %d parks and remove %d of stream %s", len(change.Put), len(change.Delete), s.cfg.Stream)
 	columns, err := s.encode(change)
@@ -54,9 +54,8 @@ func (s *Store) Write(ctx context.Context, change outbox.ParkChange) (outbox.Par
 	return 0, failure(what, err)
 }
 
-// maybeCommitted says whether a statement that failed may have been carried
-// out: everything but an error that was raised before the commit, or before
-// anything was sent.
+// maybeCommitted reports whether a failed statement may have taken effect. It has not if the error was raised
+// before the commit, or before anything was sent.
 func maybeCommitted(err error) bool {
 	if err == nil || pgconn.SafeToRetry(err) {
 		return false
@@ -65,16 +64,16 @@ func maybeCommitted(err error) bool {
 	if code == "" {
 		return true
 	}
-	// A session may be ended while its commit, done already, waits for a
-	// standby; the same goes for a crash and for an error of the system.
+	// A session may be ended while its commit is done but waits for a standby. A crash or a system error can
+	// come at that point too.
 	switch code[:min(2, len(code))] {
-	case "57", "08", "XX", "58": // the classes of operators, connections, internal errors and the system
+	case "57", "08", "XX", "58": // the SQLSTATE classes of operators, connections, internal errors and the system
 		return true
 	}
 	return false
 }
 
-// encode makes the parameters $4 and up of sql.ParkWrite.
+// encode returns the parameters of sql.ParkWrite from $4 on.
 func (s *Store) encode(change outbox.ParkChange) ([]any, error) {
 	put := &columns{at: make(map[[32]byte]int, len(change.Put))}
 	for i := range change.Put {
@@ -95,9 +94,9 @@ func (s *Store) encode(change outbox.ParkChange) ([]any, error) {
 	}, nil
 }
 
-// columns are parks turned by a quarter, for unnest.
+// columns are parks as parallel arrays, for unnest.
 type columns struct {
-	at                              map[[32]byte]int // the last park of a scope wins
+	at                              map[[32]byte]int // index by scope; the last park of a scope counts
 	scope, key                      [][]byte
 	kind, cluster, table, topic, id []string
 	cause, reason, rowID            []string
@@ -141,8 +140,8 @@ func (c *columns) add(p *outbox.Park, printable func(string) string) error {
 	return nil
 }
 
-// kindText is the kind as column kind has it, whose CHECK is older than some kinds:
-// a topic of a table stands for all that are not known to exist.
+// kindText returns the kind as the column "kind" stores it. The column's CHECK is older than some kinds: all
+// unknown topics of a table are stored as a topic of that table.
 func kindText(s *outbox.Scope) string {
 	if s.Kind == outbox.ScopeTopics {
 		return outbox.ScopeTopic.String()
@@ -150,9 +149,9 @@ func kindText(s *outbox.Scope) string {
 	return s.Kind.String()
 }
 
-// Digest is the SHA-256 of a scope: of its kind's name, cluster, table, topic,
-// key and id, each behind its length as eight bytes. It is column scope of
-// outbox_cdc.park, since a key may be longer than an index entry can be.
+// Digest returns the SHA-256 of a scope: of its kind's name, cluster, table, topic, key and id, each preceded
+// by its length in eight bytes. It is the column "scope" of outbox_cdc.park, because a key may be longer than
+// an index entry can be.
 func Digest(s outbox.Scope) [32]byte {
 	var buf []byte
 	for _, part := range []string{kindText(&s), s.Cluster, s.Table, s.Topic, s.Key, s.ID} {
@@ -162,8 +161,8 @@ func Digest(s outbox.Scope) [32]byte {
 	return sha256.Sum256(buf)
 }
 
-// storable refuses what a text column cannot hold; such a scope cannot have
-// come from PostgreSQL.
+// storable returns an error for a text that a text column cannot hold. A scope with such a text cannot come
+// from PostgreSQL.
 func storable(text string) error {
 	if strings.ContainsRune(text, 0) || strings.ToValidUTF8(text, "") != text {
 		return fmt.Errorf("%q is not text", text)
@@ -171,7 +170,7 @@ func storable(text string) error {
 	return nil
 }
 
-// printable makes a reason storable and cuts it.
+// printable cuts a reason and makes it storable.
 func (s *Store) printable(text string) string {
 	if len(text) > maxReason {
 		text = text[:maxReason]
@@ -179,8 +178,7 @@ func (s *Store) printable(text string) string {
 	return s.set.Load().Writable(strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?"))
 }
 
-// arrayLiteral writes an ID's columns as a text[] literal; an empty ID is the
-// empty array.
+// arrayLiteral returns an ID's columns as a text[] literal. An empty ID is the empty array.
 func arrayLiteral(id string) (string, error) {
 	var columns tablesql.Array
 	if id == "" {
@@ -195,8 +193,7 @@ func arrayLiteral(id string) (string, error) {
 	return columns.Literal(), nil
 }
 
-// Load reads the stream's parks, the oldest first. Call it after Lead: nobody
-// else can change them any more.
+// Load reads the stream's parks, oldest first. Call it after Lead: from then on nobody else can change them.
 func (s *Store) Load(ctx context.Context) ([]outbox.Park, error) {
 	parks, err := postgres.Collect(ctx, s.db, scanPark, sql.ParkLoad, s.cfg.Stream)
 	return parks, failure("read the parks of stream "+s.cfg.Stream, err)

@@ -7,14 +7,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Paused is what Watch tells of pauses.
+// Paused returns the pauses that Watch finds.
 func (s *Store) Paused(ctx context.Context) ([]outbox.Park, error) {
 	w, err := s.Watch(ctx)
 	return w.Paused, err
 }
 
-// Pause pauses the stream, or the table where one is named. A leader, if there is one,
-// notices within seconds.
+// Pause pauses the table, or the whole stream if table is empty. A leader notices within seconds.
 func (s *Store) Pause(ctx context.Context, table, by string) error {
 	err := s.readCharset(ctx)
 	if err == nil {
@@ -23,7 +22,7 @@ func (s *Store) Pause(ctx context.Context, table, by string) error {
 	return failure("pause stream "+s.cfg.Stream, err)
 }
 
-// Resume ends the pause of the table, or, where none is named, every pause of the stream.
+// Resume ends the pause of the table, or every pause of the stream if table is empty.
 func (s *Store) Resume(ctx context.Context, table string) error {
 	var one *string
 	if table != "" {

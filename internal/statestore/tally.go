@@ -15,27 +15,26 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// This file is the tally of a stream that delivers exactly once: what the database knows
-// of the journals of its clusters. Units are noted where their rows are marked, in package
-// statusupdater; here the tally is opened, read, moved on and closed.
+// This file is the tally of a stream with exactly-once delivery: what the database knows of the journals of
+// the stream's clusters. Package statusupdater notes units where it marks their rows. Here the tally is
+// opened, read, advanced and closed.
 
-// ErrUnsettled says that a tally cannot be closed: units or rows of it are not settled.
+// ErrUnsettled: a tally cannot be closed, because units or rows of it are not settled.
 var ErrUnsettled = errors.New("published rows of the stream are not marked yet")
 
-// ErrShared says that a journal has two tallies: of two streams, or of two names of one Kafka.
+// ErrShared: two tallies have the same journal, of two streams or of two names for one Kafka cluster.
 var ErrShared = errors.New("the journal is in use")
 
-// OpenTally makes the tally of a cluster, or opens a closed one again, and reads it. A tally of
-// another journal is only read: the caller compares Tally.Journal. While the journal has another open
-// tally, none is opened: the Error is of ErrShared. Until it is recovered, an open tally keeps the
-// tables that it was opened with; then it has those of the claim. A deposed leader opens nothing: its
-// Error is of ErrFenced.
+// OpenTally makes the tally of a cluster, or opens a closed one again, and reads it. A tally of another
+// journal is only read: the caller compares Tally.Journal. While another open tally has the journal, none is
+// opened, and the error is ErrShared. An open tally keeps the tables that it was opened with until it is
+// recovered; then it gets those of the claim. A deposed leader opens nothing: the error is ErrFenced.
 func (s *Store) OpenTally(ctx context.Context, cluster, journal string, c Claim, recovered bool) (exactlyonce.Tally, error) {
 	what := "open " + s.tallyOf(cluster)
 	tables, _ := json.Marshal(c.Tables) // texts and numbers
 	var current int64
 	var stream, other string
-	waited, cancel := context.WithTimeout(ctx, s.cfg.SyncWait) // a stream's row is locked while its commit waits for a standby
+	waited, cancel := context.WithTimeout(ctx, s.cfg.SyncWait) // while a stream's commit waits for a standby, its row is locked
 	defer cancel()
 	err := s.db.After(sql.LeaderSerial).QueryRow(waited, sql.TallyOpen, s.cfg.Stream, s.epoch.Load(), cluster, journal, string(tables), recovered).Scan(&current, &stream, &other)
 	switch {
@@ -61,15 +60,16 @@ func (s *Store) tallyOf(cluster string) string {
 	return fmt.Sprintf("the tally of stream %s on Kafka cluster %s", s.cfg.Stream, cluster)
 }
 
-// HasTallies says whether the tables are there: init makes them where they are needed. A stream that delivers at
-// least once asks first: a query of missing tables would put an error into the server's log.
+// HasTallies reports whether the tables of tallies exist. init makes them only where they are needed. A
+// stream with at-least-once delivery asks first, because querying missing tables would put an error into the
+// server's log.
 func (s *Store) HasTallies(ctx context.Context) (there bool, err error) {
 	err = s.db.QueryRow(ctx, "SELECT to_regclass('outbox_cdc.tally') IS NOT NULL").Scan(&there)
 	return there, tallyFailure("look for the tables of exactly-once delivery", err)
 }
 
-// ReadTally reads what the database knows of a cluster's journal; false: there is no
-// tally. Left is read last, so it has the left rows of every Marked unit.
+// ReadTally reads what the database knows of a cluster's journal; false: there is no tally. Left is read
+// last, so it contains the rows left of every Marked unit.
 func (s *Store) ReadTally(ctx context.Context, cluster string) (t exactlyonce.Tally, there bool, err error) {
 	what := "read " + s.tallyOf(cluster)
 	var unit int64
@@ -77,7 +77,7 @@ func (s *Store) ReadTally(ctx context.Context, cluster string) (t exactlyonce.Ta
 	var units, places []int64
 	err = s.db.QueryRow(ctx, sql.TallyRead, s.cfg.Stream, cluster).Scan(&t.Journal, &t.Closed, &unit, &t.Head.Offset, &lsn, &units, &places)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows), postgres.HasCode(err, pgerrcode.UndefinedTable): // init makes the tables where they are needed
+	case errors.Is(err, pgx.ErrNoRows), postgres.HasCode(err, pgerrcode.UndefinedTable): // init makes these tables only where they are needed
 		return exactlyonce.Tally{}, false, nil
 	case err != nil:
 		return t, false, tallyFailure(what, err)
@@ -112,22 +112,22 @@ func (s *Store) left(ctx context.Context, cluster string) ([]exactlyonce.Left, e
 	}, sql.TallyLeft, s.cfg.Stream, cluster)
 }
 
-// AdvanceTally moves the head over units that are noted without a gap. Any process may.
+// AdvanceTally moves the head over the units that are noted without a gap. Any process may call it.
 func (s *Store) AdvanceTally(ctx context.Context, cluster string) error {
 	_, err := s.db.Exec(ctx, sql.TallyAdvance, s.cfg.Stream, cluster)
 	return tallyFailure("move on "+s.tallyOf(cluster), err)
 }
 
-// Server says where positions count: for a slot of a database cluster, by system identifier and name (another
-// slot may bring earlier rows again), and on the server where a session holds Guard, the key of
-// replication.Conn.Guard.
+// Server says where positions are valid. A position belongs to a slot of a database cluster (system
+// identifier and name), because another slot may bring earlier rows again. And it belongs to the server where
+// a session holds Guard, the key of replication.Conn.Guard.
 type Server struct {
 	Slot  string
 	Guard int64
 }
 
-// SettleTally notes that rows of tables without state are settled up to lsn, and that no unit up
-// to upTo names later ones. On any other server nothing is written: an Error of ErrFenced.
+// SettleTally notes that rows of tables without state are settled up to lsn, and that no unit up to upTo
+// names a later row. On any other server nothing is written, and the error is ErrFenced.
 func (s *Store) SettleTally(ctx context.Context, cluster string, upTo exactlyonce.Placed, lsn outbox.LSN, of Server) error {
 	what := "note a position in " + s.tallyOf(cluster)
 	number := int64(upTo.Number) // #nosec G115 -- counted from 1
@@ -138,16 +138,17 @@ func (s *Store) SettleTally(ctx context.Context, cluster string, upTo exactlyonc
 	return tallyFailure(what, err)
 }
 
-// Position is up to where a tally says that rows of tables without state are settled, and the number
-// of its head.
+// Position is the position up to which rows of tables without state are settled according to a tally, and the
+// number of the tally's head.
 type Position struct {
 	Cluster string
 	Head    uint64
 	LSN     outbox.LSN
 }
 
-// Positions are those of the clusters' tallies that count on the server, whose WAL ends at insert. It
-// raises them to settled first. An Error of ErrFenced: a tally is missing, or not on that server.
+// Positions returns the positions in the clusters' tallies that are valid on the server. insert is the end of
+// that server's WAL. Positions first raises the stored ones to settled. An ErrFenced means that a tally is
+// missing, or that this is another server.
 func (s *Store) Positions(ctx context.Context, clusters []string, settled, insert outbox.LSN, of Server) ([]Position, error) {
 	what := "read positions in the tallies of stream " + s.cfg.Stream
 	found, err := postgres.Collect(ctx, s.db, func(row pgx.CollectableRow) (p Position, err error) {
@@ -165,9 +166,8 @@ func (s *Store) Positions(ctx context.Context, clusters []string, settled, inser
 	return found, tallyFailure(what, err)
 }
 
-// CloseTally closes a cluster's tally, for a stream that delivers at least once. An Error of
-// ErrUnsettled: something of the journal is still to be settled. Without a tally there is
-// nothing to close.
+// CloseTally closes a cluster's tally for a stream with at-least-once delivery. An ErrUnsettled means that
+// something of the journal is still to be settled. Without a tally it does nothing.
 func (s *Store) CloseTally(ctx context.Context, cluster string) error {
 	what := "close " + s.tallyOf(cluster)
 	if err := s.AdvanceTally(ctx, cluster); err != nil {
@@ -187,20 +187,19 @@ func (s *Store) CloseTally(ctx context.Context, cluster string) error {
 	return nil
 }
 
-// ForgetTally removes what is known of a cluster's journal: rows that were published and are not
-// marked are published again. Where there is no tally, nothing is removed.
+// ForgetTally removes what is known of a cluster's journal. Rows that were published and are not marked are
+// then published again. Without a tally it does nothing.
 func (s *Store) ForgetTally(ctx context.Context, cluster string) error {
 	_, err := s.db.Exec(ctx, sql.TallyForget, s.cfg.Stream, cluster)
 	return tallyFailure("forget "+s.tallyOf(cluster), err)
 }
 
-// Orphan is an open tally over one of the stream's tables that the stream does not
-// recover.
+// Orphan is an open tally over one of the stream's tables that the stream does not recover.
 type Orphan struct{ Stream, Cluster, Table string }
 
-// Orphans looks for tallies that nobody recovers: of clusters that were taken out of the
-// configuration, and of streams that had the tables before and do not lead with them any more. What they published and did
-// not mark would be published again.
+// Orphans finds tallies that nobody recovers. They belong to clusters that were taken out of the
+// configuration, or to streams that had the tables before and no longer lead with them. Rows that these
+// published and did not mark would be published again.
 func (s *Store) Orphans(ctx context.Context, clusters []string, c Claim) ([]Orphan, error) {
 	tables, _ := json.Marshal(c.Tables) // texts and numbers
 	found, err := postgres.Collect(ctx, s.db, pgx.RowToStructByPos[Orphan], sql.TallyOrphans, s.cfg.Stream, clusters, string(tables), c.Lock)
@@ -210,21 +209,21 @@ func (s *Store) Orphans(ctx context.Context, clusters []string, c Claim) ([]Orph
 	return found, tallyFailure("look for tallies that stream "+s.cfg.Stream+" does not recover", err)
 }
 
-// TallyState is how a tally is, for people.
+// TallyState is the state of a tally, for people.
 type TallyState struct {
 	Cluster string
-	// Open: rows that were published may not be marked.
+	// Open: published rows may be unmarked.
 	Open bool
-	// Head: every unit up to this one is noted.
+	// Head: every unit up to this number is noted.
 	Head int64
-	// Left are rows that were published and are to be marked later, counted up to a bound.
+	// Left is how many published rows are still to be marked, counted up to a bound.
 	Left int64
-	// Journal is the id of the topic that names what was published.
+	// Journal is the id of the journal's topic.
 	Journal string
 }
 
-// TallyStates are the states of the stream's tallies, by cluster. It counts at most so many
-// left rows. A stream that never delivered exactly once has none.
+// TallyStates returns the states of the stream's tallies, by cluster. It counts rows left up to most. A
+// stream that never had exactly-once delivery has none.
 func (s *Store) TallyStates(ctx context.Context, most int64) ([]TallyState, error) {
 	found, err := postgres.Collect(ctx, s.db, pgx.RowToStructByPos[TallyState], sql.TallyState, s.cfg.Stream, most)
 	if postgres.HasCode(err, pgerrcode.UndefinedTable) {
