@@ -7,14 +7,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// topicList is the topics that rows of a table may name.
+// topicList are the topics that rows of a table may name.
 type topicList struct {
 	names      map[string]struct{}
 	beginnings []string
 }
 
-// hiddenTopic begins the names of topics that belong to Kafka and to tools around
-// it. A row may name one only where the configuration does, in full.
+// hiddenTopic is the prefix of topics that belong to Kafka and to tools around it. A row may name such a
+// topic only if the configuration lists its full name.
 const hiddenTopic = "__"
 
 func newTopicList(t *outbox.Table) *topicList {

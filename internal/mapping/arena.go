@@ -8,32 +8,30 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// The sizes of an Arena's pieces. A row that is kept holds on to its pieces,
-// so they are small; a piece serves dozens of rows, so an allocation per piece
-// is next to none per row.
+// The sizes of an Arena's pieces. A row keeps the pieces that it lies in alive, so pieces are small. A piece
+// serves dozens of rows, so that allocating a piece costs almost nothing per row.
 const (
 	rowsPerSlab    = 64
 	headersPerSlab = 128
 	chunkBytes     = 32 << 10
-	// ownBytes and above are allocated by themselves: a large payload shares
-	// its memory with no other row, and little of a chunk is left unused.
+	// Values of ownBytes or more are allocated by themselves. So a large payload shares its memory with no
+	// other row, and little of a chunk stays unused.
 	ownBytes = 4 << 10
-	// maxTopics bounds the topic names that are shared between rows.
+	// maxTopics is how many topic names are shared between rows.
 	maxTopics = 10_000
-	// maxScratch bounds the scratch memory that is kept from row to row.
+	// maxScratch is the most scratch memory in bytes that is kept from row to row.
 	maxScratch = 64 << 10
 )
 
-// Arena is where rows, headers and bytes are allocated, many at a time. It
-// never uses memory again: the garbage collector takes a piece when no row
-// points into it. The zero Arena is ready. It is not safe for concurrent use.
+// Arena allocates rows, headers and bytes, many at a time. It never reuses memory: the garbage collector
+// frees a piece when no row points into it. The zero Arena is ready. An Arena is not safe for concurrent use.
 type Arena struct {
-	// Apart gives each row memory of its own, for when few of many rows are kept for long: a piece stays for as long as
-	// any of its rows does.
+	// Apart gives each row memory of its own. It is for the case that few of many rows are kept for long: a
+	// shared piece lives as long as any row in it.
 	Apart bool
 
-	// The current pieces, and how much of each is given away. Cutting that off
-	// instead would cost a write barrier each time.
+	// The present pieces, and how much of each is used. Reslicing them instead would cost a write barrier
+	// each time.
 	rows        []outbox.Row
 	rowsUsed    int
 	slab        []outbox.Header
@@ -42,21 +40,21 @@ type Arena struct {
 	bytesUsed   int
 
 	topics map[string]string
-	last   string // the latest topic, which the next row often has
+	last   string // the topic of the latest row; the next row often has the same
 
 	clock clockMemory
 
-	// Scratch, overwritten by each row.
+	// Scratch memory, overwritten by each row.
 	joined     []byte
 	converted  []byte
 	decoded    []byte
 	headerList []outbox.Header
 }
 
-// row gives room for a row. One with a long value stands by itself: a slab keeps
-// all its rows, and what they point to, for as long as any of them is needed.
+// row allocates a row. A row with a long value is allocated by itself: a slab keeps all its rows, and
+// everything that they point to, as long as any row in it is in use.
 func (a *Arena) row(long bool) *outbox.Row {
-	// Scratch memory that an unusual row made large is let go of.
+	// Scratch memory that an unusual row has made large is released.
 	if cap(a.joined) > maxScratch {
 		a.joined = nil
 	}
@@ -80,7 +78,7 @@ func (a *Arena) row(long bool) *outbox.Row {
 	return r
 }
 
-// bytes returns n bytes, not nil. They are zero.
+// bytes returns n zero bytes, never nil.
 func (a *Arena) bytes(n int) []byte {
 	if n >= ownBytes || a.Apart {
 		return make([]byte, n)
@@ -93,15 +91,14 @@ func (a *Arena) bytes(n int) []byte {
 	return a.chunk[from:a.bytesUsed:a.bytesUsed]
 }
 
-// copy returns a copy of b, not nil.
+// copy returns a copy of b, never nil.
 func (a *Arena) copy(b []byte) []byte {
 	c := a.bytes(len(b))
 	copy(c, b)
 	return c
 }
 
-// headers returns a copy of list, nil when it is empty, and keeps list's
-// memory as scratch.
+// headers returns a copy of list, or nil if list is empty. It keeps list's memory as scratch.
 func (a *Arena) headers(list []outbox.Header) []outbox.Header {
 	a.headerList = list
 	n := len(list)
@@ -122,8 +119,8 @@ func (a *Arena) headers(list []outbox.Header) []outbox.Header {
 	return h
 }
 
-// topic returns the name as a string shared by all rows that have it, and
-// whether it is legal. A name that is illegal or beyond the bound is a copy.
+// topic returns the name as a string that all rows with this topic share, and whether the name is legal. A
+// name that is illegal, or that is new when maxTopics are shared already, is copied.
 func (a *Arena) topic(name []byte) (topic string, legal bool) {
 	if string(name) == a.last && a.last != "" {
 		return a.last, true
@@ -147,14 +144,13 @@ func (a *Arena) topic(name []byte) (topic string, legal bool) {
 	return topic, true
 }
 
-// asString is b without a copy. The caller makes sure that nobody writes to b
-// while the string lives: arena bytes are written once, before this; other
-// bytes only for a string that ends with the call it is passed to.
+// asString returns b as a string without copying. Nobody may write to b while the string is in use. Arena
+// bytes are written only once, before this call. Other bytes may be passed only if the string is not used
+// after the call that it is passed to.
 func asString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// LegalTopic says whether Kafka takes the name for a topic: 1 to 249 of
-// [a-zA-Z0-9._-], but not "." or "..".
-// https://kafka.apache.org/41/javadoc/ (org.apache.kafka.common.internals.Topic)
+// LegalTopic reports whether Kafka accepts the name for a topic: 1 to 249 characters of [a-zA-Z0-9._-], but
+// not "." or "..". https://kafka.apache.org/41/javadoc/ (org.apache.kafka.common.internals.Topic)
 func LegalTopic(name string) bool {
 	const legal = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 	return name != "" && len(name) <= 249 && name != "." && name != ".." && strings.Trim(name, legal) == ""

@@ -11,12 +11,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Compile makes the plan for reading a table's rows. set is the database's
-// character set; nil: UTF-8. Its error, an *Error, names every mapped column that
-// is missing or of an unusable type, and every setting that cannot work.
+// Compile makes the plan for reading a table's rows. set is the database's character set; nil: UTF-8. The
+// error is an *Error. It names every mapped column that is missing or has an unusable type, and every setting
+// that cannot work.
 //
-// Only what Row reads is looked at: a publication's column list may leave out
-// columns that are only written. See Verify for those.
+// Compile checks only the columns that Row reads: a publication's column list may leave out columns that are
+// only written. Verify checks those too.
 func Compile(set *charset.Set, t *outbox.Table, cols []Column) (*Plan, error) {
 	c := compiler{table: t, cols: cols, set: set}
 	plan := c.plan()
@@ -26,14 +26,13 @@ func Compile(set *charset.Set, t *outbox.Table, cols []Column) (*Plan, error) {
 	return plan, nil
 }
 
-// Binary says whether every value that Row takes may come in binary form: an
-// *Error names the columns of types whose binary form is not understood
-// (numeric, types of extensions, enums not known to be enums).
+// Binary returns nil if every value that Row takes may come in binary form. Otherwise it returns an *Error
+// that names the columns of types whose binary form is not understood (numeric, types of extensions, enums
+// that are not known to be enums).
 func (p *Plan) Binary() error { return p.binary }
 
-// Verify is Compile for a check of the whole table: it also looks at the
-// columns that are only written or swept by (attempts, last error, version,
-// the times of sending and failing, order).
+// Verify is Compile for a check of the whole table. It also checks the columns that are only written, or that
+// only sweeping uses: attempts, last error, version, the times of sending and failing, order.
 func Verify(t *outbox.Table, cols []Column) error {
 	c := compiler{table: t, cols: cols}
 	c.plan()
@@ -55,16 +54,16 @@ func Verify(t *outbox.Table, cols []Column) error {
 	return nil
 }
 
-// role is what a column is mapped as, and which types can be that.
+// role is what a column is mapped as, and which types are allowed for that.
 type role struct {
 	name string
-	hint string // completes "map …" where the type is wrong
+	hint string // completes "map …" if the type is wrong
 	ok   func(kind) bool
-	// found: the server has to find the value again, in marks and in parks.
+	// found: the server has to find the value again, for marks and parks.
 	found bool
-	// content: the value is published for what it says.
+	// content: the value is published for its content.
 	content bool
-	// time: the value is read, or written, as a time.
+	// time: the value is read or written as a time.
 	time bool
 }
 
@@ -74,9 +73,9 @@ func isInteger(k kind) bool  { return k == kindInt2 || k == kindInt4 || k == kin
 func isTime(k kind) bool     { return k == kindTimestamp || k == kindTimestamptz }
 func isJSONText(k kind) bool { return k == kindJSON || k == kindJSONB || isText(k) }
 
-// isName: what prints as a name or a state. Types of their own (enums, citext)
-// do; whether the text is legal is seen row by row, and whether rows can be found by an id of the type
-// is decided by package tablesql (Relation.types).
+// isName reports whether values of the kind can be names or states. User-defined types (enums, citext) can.
+// Whether a text is legal is checked row by row. Whether rows can be found by an id of the type is decided by
+// package tablesql (Relation.types).
 func isName(k kind) bool {
 	return isText(k) || isInteger(k) || k == kindUUID || k == kindEnum || k == kindOther
 }
@@ -115,11 +114,11 @@ type compiler struct {
 	table  *outbox.Table
 	cols   []Column
 	set    *charset.Set
-	at     map[string]int // of each column that is read, its place among them
+	at     map[string]int // index of each column among the columns that are read
 	faults []ColumnFault
 }
 
-// plan compiles twice: first to learn which columns are read, then with their places.
+// plan compiles twice: first to learn which columns are read, then with their indexes.
 func (c *compiler) plan() *Plan {
 	c.at = map[string]int{}
 	c.compile(new(Plan))
@@ -184,7 +183,7 @@ func (c *compiler) fault(problem, hint string) {
 	c.faults = append(c.faults, ColumnFault{Problem: problem, Hint: hint})
 }
 
-// field finds a column and checks its type. An empty name is no column.
+// field finds a column and checks its type. An empty name means that there is no column.
 func (c *compiler) field(name string, r role) field {
 	if name == "" {
 		return field{}
@@ -195,7 +194,7 @@ func (c *compiler) field(name string, r role) field {
 		return field{}
 	}
 	at := c.at[name]
-	c.at[name] = at // if only to say that it is read
+	c.at[name] = at // records that the column is read
 	f := field{at: at, name: name, kind: kindOf(c.cols[i]), exact: r.found}
 	if f.kind.hasText() {
 		f.set = c.set
@@ -208,7 +207,7 @@ func (c *compiler) field(name string, r role) field {
 		return f
 	case number && !r.found:
 		r.hint += ", or say what its numbers count since 1970: epoch: s, ms or us"
-	case f.kind == kindTimestamp && r.found && m.Zone != nil: // the server's rules of zones may be others
+	case f.kind == kindTimestamp && r.found && m.Zone != nil: // the server's time zone rules may differ from ours
 		c.faults = append(c.faults, ColumnFault{
 			Column: name, Type: typeName(c.cols[i]),
 			Problem: "cannot be " + r.name + " while time_zone is set, since a key is found in the table as it is written", Hint: "map a timestamptz column, or set encoding: text",
@@ -227,7 +226,7 @@ func (c *compiler) field(name string, r role) field {
 	return f
 }
 
-// largeObject: only the object's number would be published.
+// largeObject returns the fault of a column of large objects: only the object's number would be published.
 func (c *compiler) largeObject(name string, r role) ColumnFault {
 	table := sql.Identifier(c.table.Schema, c.table.Name)
 	return ColumnFault{
@@ -305,23 +304,23 @@ func (c *compiler) value(e *outbox.Expr, r role) value {
 	return v
 }
 
-// place is one of the places of a value. alone: the only one.
+// place compiles one of the places of a value. alone: it is the only one.
 func (c *compiler) place(e *outbox.Expr, r role, alone bool) value {
 	switch {
 	case len(e.Pointer) > 0:
 		r = role{name: "JSON that holds " + r.name, hint: "a json, jsonb, text or bytea column", ok: func(k kind) bool { return isJSONText(k) || k == kindBytea }, found: r.found}
-	case !alone: // the places are of one kind
+	case !alone: // several places must be of one kind
 		r.ok = isName
 		r.hint = "a text, uuid or integer column"
 	}
 	v := value{field: c.field(e.Column, r), pointer: e.Pointer}
 	if len(e.Pointer) > 0 {
-		v.set = c.set // of bytea, too: the server reads it as text
+		v.set = c.set // for bytea too: the server reads it as text
 	}
 	return v
 }
 
-// rows are the conditions of rows that are ours.
+// rows returns the conditions for rows that are ours.
 func (c *compiler) rows(m *outbox.Mapping) []condition {
 	var all []condition
 	for _, r := range m.Rows {
@@ -459,8 +458,7 @@ func (c *compiler) pending(m *outbox.Mapping) pendingPlan {
 	return p
 }
 
-// Printed are values of a column as PostgreSQL prints them, or names without the blanks
-// that pad them.
+// Printed returns values as PostgreSQL prints them in a column; for names, without the blanks of the padding.
 func Printed(values []string, c Column) []string { return printed(values, kindOf(c)) }
 
 func printed(values []string, k kind) []string {
@@ -478,10 +476,10 @@ func printed(values []string, k kind) []string {
 	return all
 }
 
-// missing says which columns there are, and which may be meant.
+// missing reports a missing column, with the existing columns and those that may be meant.
 func (c *compiler) missing(name string, r role) {
 	if slices.ContainsFunc(c.faults, func(f ColumnFault) bool { return f.Column == name && f.Type == "" }) {
-		return // said once is enough
+		return // it is reported already
 	}
 	names := make([]string, len(c.cols))
 	for i := range c.cols {
@@ -504,7 +502,7 @@ func (c *compiler) missing(name string, r role) {
 	})
 }
 
-// maxListed bounds the columns that an error lists.
+// maxListed is how many columns an error lists.
 const maxListed = 40
 
 func typeName(c Column) string {

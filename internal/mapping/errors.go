@@ -8,8 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Error says why a table's columns do not fit its mapping. It holds every
-// fault found, at least one.
+// Error says why a table's columns do not fit its mapping. It has every fault that was found, at least one.
 type Error struct {
 	Table  *outbox.Table
 	Faults []ColumnFault
@@ -17,13 +16,13 @@ type Error struct {
 
 // ColumnFault is one column, or one setting of a mapping, that does not fit.
 type ColumnFault struct {
-	Column  string // empty: the fault is the mapping's alone
-	Type    string // of the column; empty where it does not exist
+	Column  string // empty: the fault is only in the mapping
+	Type    string // the column's type; empty if the column does not exist
 	Problem string // what is wrong
 	Hint    string // what to do
 }
 
-// Error gives every fault in one line.
+// Error returns all faults in one line.
 func (e *Error) Error() string {
 	faults := make([]string, len(e.Faults))
 	for i, f := range e.Faults {
@@ -32,7 +31,7 @@ func (e *Error) Error() string {
 	return "table " + e.Table.String() + ": " + strings.Join(faults, "; ")
 }
 
-// String is the fault with its fix.
+// String returns the fault with its remedy.
 func (f ColumnFault) String() string {
 	var subject string
 	switch {
@@ -46,8 +45,8 @@ func (f ColumnFault) String() string {
 	return subject + " " + f.Problem + ": " + f.Hint
 }
 
-// RowError says why a row cannot become a record. Its text is short, names the
-// column and holds nothing of key, payload or headers.
+// RowError says why a row cannot become a record. Its text is short, names the column, and contains nothing
+// of key, payload or headers.
 type RowError struct {
 	Column  string
 	Problem string
@@ -55,7 +54,7 @@ type RowError struct {
 
 func (e *RowError) Error() string { return fmt.Sprintf("column %q %s", e.Column, e.Problem) }
 
-// fault is what is wrong with a value, to follow a column's name; empty: nothing.
+// fault is what is wrong with a value, worded to follow a column's name; empty: nothing.
 type fault string
 
 func illegalTopic(topic string) fault {
@@ -80,7 +79,7 @@ func unknownCluster(name []byte) fault {
 }
 
 func quoted(name string) string {
-	const most = 60 // bytes of a name that an error's text repeats
+	const most = 60 // how many bytes of a name an error's text repeats
 	if len(name) > most {
 		return strconv.QuoteToASCII(name[:most]) + "…"
 	}

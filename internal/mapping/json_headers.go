@@ -11,15 +11,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// MaxHeaders is how many headers a JSON object or a side table may give a row:
-// each takes more memory here than it has bytes there.
+// MaxHeaders is how many headers a JSON object or a side table may give to a row. A header needs more memory
+// here than it has bytes there.
 const MaxHeaders = 10_000
 
-// appendJSONHeaders reads an object of strings: {"name": "value", …}. null is a
-// null value; numbers and booleans are their JSON text. Order and duplicates
-// are kept, as Kafka keeps them. Anything else is a fault that says where but
-// repeats nothing of the text. It follows RFC 8259 strictly; encoding/json
-// would lose order and duplicates, and allocate. form, if not nil, asks for another form.
+// appendJSONHeaders reads an object of strings: {"name": "value", …}. null becomes a null value; numbers and
+// booleans become their JSON text. Order and duplicates are kept, as Kafka keeps them. Anything else is a
+// fault, which says where it is but quotes nothing of the text. The function follows RFC 8259 strictly.
+// encoding/json would lose order and duplicates, and allocate. form, if not nil, describes another form than
+// an object.
 func appendJSONHeaders(list []outbox.Header, text []byte, form *outbox.JSONHeaders, a *Arena) ([]outbox.Header, fault) {
 	if form != nil && form.Properties {
 		return appendProperties(list, text, form, a)
@@ -52,26 +52,26 @@ func appendJSONHeaders(list []outbox.Header, text []byte, form *outbox.JSONHeade
 
 var tooManyHeaders = fault("has more than " + strconv.Itoa(MaxHeaders) + " headers: shorten the row's")
 
-// headerScanner reads headers.
+// headerScanner reads headers from JSON.
 type headerScanner struct {
 	jsonScanner
 	form outbox.JSONHeaders
 	list []outbox.Header
-	most int  // headers that there may be
-	many bool // there are more
+	most int  // largest number of headers
+	many bool // there are more than that
 }
 
-// jsonScanner stands at text[at]; after a problem it stays there.
+// jsonScanner reads JSON at text[at]. After a problem it stays there.
 type jsonScanner struct {
 	text    []byte
 	at      int
 	arena   *Arena
 	problem string
-	// strict: \u0000 is malformed. ascii: so is every escape of a character beyond ASCII.
+	// strict: \u0000 is malformed. ascii: every escape of a character beyond ASCII is malformed too.
 	strict, ascii bool
-	depth         int // containers may yet be opened
+	depth         int // how many more containers may be nested
 	found         span
-	// unique: no object has a key twice, and the rest is JSON, so nothing behind the place matters.
+	// unique: no object has a key twice and the text is valid JSON, so nothing after the place matters.
 	unique, done bool
 }
 
@@ -81,7 +81,7 @@ func (s *jsonScanner) fail(problem string) {
 	}
 }
 
-// next skips blanks and returns the byte after them, 0 at the end.
+// next skips blanks and returns the byte after them; 0 at the end.
 func (s *jsonScanner) next() byte {
 	for ; s.at < len(s.text); s.at++ {
 		switch c := s.text[s.at]; c {
@@ -98,7 +98,7 @@ func (s *jsonScanner) end() bool {
 	return s.at == len(s.text)
 }
 
-// take steps over c, which must come next.
+// take steps over c. Anything else is a problem.
 func (s *jsonScanner) take(c byte, problem string) bool {
 	if s.next() != c || s.at == len(s.text) {
 		s.fail(problem)
@@ -108,8 +108,8 @@ func (s *jsonScanner) take(c byte, problem string) bool {
 	return true
 }
 
-// each reads an object or an array, which open begins. item reads one of its items, and
-// returns false where there is a problem.
+// each reads an object or an array, which begins with open. It calls item for each of its items. item returns
+// false if there is a problem.
 func (s *jsonScanner) each(open byte, item func() bool) bool {
 	none, endless := "no object", "no comma or end of the object"
 	if open == '[' {
@@ -118,7 +118,7 @@ func (s *jsonScanner) each(open byte, item func() bool) bool {
 	if !s.take(open, none) {
 		return false
 	}
-	last := open + 2 // } and ] come two behind { and [ in ASCII
+	last := open + 2 // in ASCII, } and ] are two after { and [
 	if s.next() == last {
 		s.at++
 		return true
@@ -135,7 +135,7 @@ func (s *jsonScanner) each(open byte, item func() bool) bool {
 	return false
 }
 
-// header reads a value. Under a name that is left out it may have any form.
+// header reads the value of a header. If the name is to be left out, the value may have any form.
 func (s *headerScanner) header(name []byte) bool {
 	if s.form.Excepts(asString(name)) {
 		return s.any(nil, false)
@@ -150,8 +150,8 @@ func (s *headerScanner) header(name []byte) bool {
 	return ok
 }
 
-// item is one header of a list. The value may come before the name, so both are first
-// located, then read. The last of two equal keys counts.
+// item reads one header of a list. The value may come before the name, so both are located first and then
+// read. Of two equal keys the last counts.
 func (s *headerScanner) item() bool {
 	begin, nameAt, valueAt := s.at, -1, -1
 	ok := s.each('{', func() bool {
@@ -195,7 +195,7 @@ func (s *headerScanner) item() bool {
 	return ok
 }
 
-// value is the arena's, or nil for null.
+// value reads a value into the arena; nil for null.
 func (s *headerScanner) value() ([]byte, bool) {
 	c := s.next()
 	start := s.at
@@ -245,7 +245,7 @@ func (s *jsonScanner) word(word string) bool {
 	return true
 }
 
-// number is -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)?
+// number reads -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)?
 func (s *jsonScanner) number() ([]byte, bool) {
 	start := s.at
 	s.one("-")
@@ -264,7 +264,7 @@ func (s *jsonScanner) number() ([]byte, bool) {
 	return s.text[start:s.at], true
 }
 
-// one steps over one of the bytes if it comes next.
+// one steps over the next byte if it is one of the given ones.
 func (s *jsonScanner) one(of string) bool {
 	if s.at == len(s.text) || strings.IndexByte(of, s.text[s.at]) < 0 {
 		return false
@@ -297,14 +297,14 @@ func (s *jsonScanner) str(problem string) ([]byte, bool) {
 	return appendUnescaped(s.arena.bytes(len(raw))[:0], raw), true
 }
 
-// raw steps over a string, whose escapes are sound.
+// raw steps over a string, and checks its escapes.
 func (s *jsonScanner) raw(problem string) (raw []byte, escapes, ok bool) {
 	if !s.take('"', problem) {
 		return nil, false, false
 	}
 	start, quote := s.at, -1
 	for s.at < len(s.text) {
-		if quote < s.at { // not for each escape, or a long string would be read again and again
+		if quote < s.at { // not at each escape, so that a long string is not read again and again
 			quote = len(s.text)
 			if i := bytes.IndexByte(s.text[s.at:], '"'); i >= 0 {
 				quote = s.at + i
@@ -333,9 +333,8 @@ func (s *jsonScanner) raw(problem string) (raw []byte, escapes, ok bool) {
 	return nil, false, false
 }
 
-// plainBytes is how many bytes come before the first control character or backslash. It
-// looks at eight at once.
-// https://graphics.stanford.edu/~seander/bithacks.html#HasLessInWord
+// plainBytes returns how many bytes come before the first control character or backslash. It checks eight
+// bytes at a time. https://graphics.stanford.edu/~seander/bithacks.html#HasLessInWord
 func plainBytes(text []byte) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	i := 0
@@ -352,7 +351,7 @@ func plainBytes(text []byte) int {
 	return i
 }
 
-// unescapeOne decodes the escape that b begins with; length 0: malformed.
+// unescapeOne decodes the escape at the beginning of b. A length of 0 means that it is malformed.
 func unescapeOne(b []byte) (decoded rune, length int) {
 	if len(b) < 2 {
 		return 0, 0
@@ -367,8 +366,8 @@ func unescapeOne(b []byte) (decoded rune, length int) {
 	return 0, 0
 }
 
-// unescapeUnicode decodes \u0041 or a surrogate pair \ud83d\ude00. Half a pair
-// stands for no character.
+// unescapeUnicode decodes \u0041, or a surrogate pair such as \ud83d\ude00. Half a pair stands for no
+// character.
 func unescapeUnicode(b []byte) (decoded rune, length int) {
 	high, ok := hex4(b)
 	if !ok {
@@ -385,7 +384,7 @@ func unescapeUnicode(b []byte) (decoded rune, length int) {
 	return decoded, 12
 }
 
-// hex4 reads \uXXXX.
+// hex4 decodes \uXXXX.
 func hex4(b []byte) (rune, bool) {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return 0, false

@@ -1,12 +1,10 @@
-// Package mapping turns the raw column values of one outbox row into an
-// outbox.Row, as the table's outbox.Mapping says. The decoder (values from the
-// WAL) and the sweeper (values from a SELECT) share it, so that a row makes the
-// same record whichever way it came.
+// Package mapping makes an outbox.Row from the column values of an outbox row, according to the table's
+// outbox.Mapping. Decoder (values from the WAL) and sweeper (values from a SELECT) share it, so that a row
+// gives the same record in whichever way it came.
 //
-// It is pure: no I/O, no clock, no goroutine, no logging. It never drops a row
-// and never puts a default in place of a value that it cannot read: what is
-// wrong with the table is an *Error of Compile, what is wrong with a row is in
-// the row's Err.
+// The package is pure: no I/O, no clock, no goroutine, no logging. It never drops a row, and never replaces a
+// value that it cannot read by a default. A fault of the table is an *Error from Compile. A fault of a row is
+// in the row's Err.
 package mapping
 
 import (
@@ -20,21 +18,20 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Column is one column that values can be read of.
+// Column is a column whose values can be read.
 type Column struct {
-	Name string // as in the catalogue, unquoted
-	OID  uint32 // of its type; of a domain's base type where that is known
-	// Enum says that the type is known to be an enum, whose binary form is its
-	// label. It may be left false: then only the text form can be read.
+	Name string // unquoted, as in the catalogue
+	OID  uint32 // of the column's type; for a domain that of its base type, if known
+	// Enum says that the type is known to be an enum, whose binary form is its label. If it is false, only
+	// the text form of such a type can be read.
 	Enum bool
 }
 
-// Value is one column's value as PostgreSQL sent it, text in the bytes that the
-// database stores. The Data is only read during a call to Row, which copies what
-// it keeps.
+// Value is one column's value as PostgreSQL sent it. Text is in the database's encoding. Data is read only
+// during a call of Row, which copies what it keeps.
 type Value struct {
 	Data   []byte
-	Length uint32 // of a long one, bytes
+	Length uint32 // length in bytes of a value that is too long
 	Format byte
 }
 
@@ -44,35 +41,35 @@ const (
 	Null      byte = 'n'
 	Text      byte = 't'
 	Binary    byte = 'b'
-	Unchanged byte = 'u' // a TOASTed value that was not sent
-	// LongText and LongBinary are ours: the value has Length bytes in this form,
-	// too many to be read.
+	Unchanged byte = 'u' // a TOASTed value that is unchanged and was not sent
+	// LongText and LongBinary are formats of our own: the value has Length bytes in this form, too many to be
+	// read.
 	LongText   byte = 'l'
 	LongBinary byte = 'L'
 )
 
 func (v *Value) long() bool { return v.Format == LongText || v.Format == LongBinary }
 
-// Plan is a mapping compiled against a table's columns. It is immutable and
-// may be used by any number of goroutines, each with its own Arena.
+// Plan is a mapping compiled for a table's columns. It is immutable. Any number of goroutines may use it,
+// each with an Arena of its own.
 type Plan struct {
 	table  *outbox.Table
 	wanted []int   // ascending, unique
 	read   []field // parallel to wanted
-	binary error   // why values may not be binary
+	binary error   // why values must not come in binary form; nil: they may
 
 	id    []field // at least one
 	event []field
-	// eventEscapes: at least two columns of the event id are free text, so separators
-	// inside them are escaped.
+	// eventEscapes: at least two columns of the event id are free text, so separators inside them are
+	// escaped.
 	eventEscapes bool
 	cluster      clusterPlan
 	topic        topicPlan
 	key          *value
-	keyEncode    reader // nil: its text
+	keyEncode    reader // nil: the key is its text
 	payload      value
-	object       []memberPlan // in place of payload; none: there is no object
-	// headers are the event id's, then the mapping's, in its order.
+	object       []memberPlan // used instead of payload; none: there is no object
+	// headers are those of the event id, followed by the mapping's, in order.
 	headers []headerPlan
 
 	partition, timestamp, createdAt *field
@@ -80,7 +77,7 @@ type Plan struct {
 
 	rows    []condition
 	pending pendingPlan
-	writer  *writerPlan // nil: every row is ours
+	writer  *writerPlan // nil: there are no rows of a writer
 }
 
 // field is a mapped column: where its value is and how it is read.
@@ -88,40 +85,38 @@ type field struct {
 	at   int // index into the values
 	name string
 	kind kind
-	// set is that of the column's text; nil: the text is UTF-8. exact: the server
-	// has to find the value again.
+	// set is the character set of the column's text; nil: UTF-8. exact: the server has to find the value
+	// again.
 	set   *charset.Set
 	exact bool
-	// zone is that of a time without one; nil: UTC. unit is how many microseconds a
-	// time's number counts by; 0: it is no number.
+	// zone is the time zone for a local time; nil: UTC. unit is how many microseconds one unit of a numeric
+	// time has; 0: the time is not a number.
 	zone *time.Location
 	unit int64
 }
 
 type clusterPlan struct {
-	column   *field // nil: always fallback
+	column   *field // nil: the result is always fallback
 	known    map[string]string
-	fallback string // empty: none
+	fallback string // empty: there is none
 }
 
-// templatePlan is literals[0] columns[0] literals[1] …; without columns the text
-// is literals[0].
+// templatePlan is literals[0] columns[0] literals[1] and so on. Without columns the text is literals[0].
 type templatePlan struct {
 	literals []string
 	columns  []value
-	null     fault // of a column that is NULL
+	null     fault // the fault of a column that is NULL
 }
 
 type topicPlan struct {
 	templatePlan
-	allow *topicList // nil: the names are the mapping's own
+	allow *topicList // nil: the names come from the mapping itself
 }
 
-// reader makes bytes of a column's value; nil for NULL.
+// reader turns a column's value into bytes; nil for NULL.
 type reader func(*field, Value, *Arena) ([]byte, fault)
 
-// headerPlan is one source of headers: the event id, a constant, a column, a
-// JSON object or a trace context.
+// headerPlan is one source of headers: the event id, a constant, a column, a JSON object or a trace context.
 type headerPlan struct {
 	source   headerSource
 	name     string
@@ -129,8 +124,8 @@ type headerPlan struct {
 	column   value
 	omitNull bool
 	encode   reader              // nil: the column's content
-	form     *outbox.JSONHeaders // of headerJSON; nil: an object of strings
-	trace    *tracePlan          // of headerTrace
+	form     *outbox.JSONHeaders // for headerJSON; nil: an object of strings
+	trace    *tracePlan          // for headerTrace
 }
 
 type headerSource uint8
@@ -143,31 +138,30 @@ const (
 	headerTrace
 )
 
-// pendingPlan: a row is pending if its status column has one of the values (nil: no
-// such column), all of nulls are NULL, and its attempts (nil: not counted) are below
-// most; or if the flag resend asks for it again.
+// pendingPlan says when a row is pending. Three conditions must hold: its status column has one of the values
+// (column nil: there is none), all columns of nulls are NULL, and its attempts are below most (attempts nil:
+// not counted). A row is also pending if the column resend is true.
 type pendingPlan struct {
 	column   *field
 	values   []string
-	null     bool // the column may be NULL, too
+	null     bool // NULL counts as pending too
 	nulls    []field
 	attempts *field
 	most     int64
-	mostOf   *field // a column with the row's own; nil: none
+	mostOf   *field // the column with the row's own budget; nil: none
 	resend   *field
 }
 
-// writerPlan: rows whose column is true are their writer's until the time.
+// writerPlan: rows whose column is true belong to their writer until the time in until.
 type writerPlan struct{ column, until field }
 
-// Wanted is which columns' values Row takes: indices into Compile's columns,
-// ascending. It must not be changed.
+// Wanted returns which columns' values Row takes, as ascending indexes into the columns given to Compile. The
+// caller must not change it.
 func (p *Plan) Wanted() []int { return p.wanted }
 
-// Row makes a row of values, which are parallel to Wanted. It always returns
-// one, with its ID set; what is wrong with it is in Err (a *RowError, the first
-// fault found). Where that is the topic, Topic holds what the columns say, so
-// that the row's scope can still be told. XID and Commit are left 0.
+// Row makes a row from values, which are parallel to Wanted. It always returns a row, with the ID set. If
+// something is wrong with the row, Err has the first fault (a *RowError). If the topic is at fault, Topic
+// still has what the columns say, so that the row's scope is known. XID and Commit are left 0.
 func (p *Plan) Row(values []Value, a *Arena) *outbox.Row {
 	if len(values) != len(p.wanted) {
 		panic(fmt.Sprintf("mapping: %d values for %d wanted columns of %s", len(values), len(p.wanted), p.table))
@@ -182,7 +176,7 @@ func (p *Plan) Row(values []Value, a *Arena) *outbox.Row {
 	r.row.Partition = -1
 	most := p.table.Mapping.MaxRowBytes
 	long := most > 0 && (missing || size > most) && r.long(most)
-	// The string shares the arena's bytes, which nobody writes to again.
+	// The string shares the arena's bytes. Nobody writes to them again.
 	r.row.ID = asString(a.copy(r.joined(p.id, 0, false)))
 	r.pending()
 	r.cluster()
@@ -197,24 +191,24 @@ func (p *Plan) Row(values []Value, a *Arena) *outbox.Row {
 	return r.row
 }
 
-// reading is one row being made. It lives on the stack.
+// reading is a row while it is made. It lives on the stack.
 type reading struct {
 	plan   *Plan
 	values []Value
 	arena  *Arena
 	row    *outbox.Row
-	again  bool // the row is asked for again: it is pending and due, whatever else it is
+	again  bool // the resend column is true: the row is pending and due, whatever its other columns say
 }
 
-// fail keeps the first fault.
+// fail records a fault. Only the first one is kept.
 func (r *reading) fail(f *field, fault fault) {
 	if r.row.Err == nil {
 		r.row.Err = &RowError{Column: f.name, Problem: string(fault)}
 	}
 }
 
-// long says whether the row has more bytes than most, counted as in its record, in
-// whichever form they came. Such a row gets no payload and no headers.
+// long reports whether the row has more than most bytes, counted as in its record, in whichever form they
+// came. Such a row gets no payload and no headers.
 func (r *reading) long(most int) bool {
 	size, longest, at := int64(0), int64(-1), 0
 	missing := -1
@@ -230,7 +224,7 @@ func (r *reading) long(most int) bool {
 	switch {
 	case size > int64(most):
 		r.fail(&r.plan.read[at], fault(fmt.Sprintf("has %d bytes, which makes the row %d bytes long: more than max_row_bytes, which is %d: raise it, or shorten the row", longest, size, most)))
-	case missing >= 0: // what is known is the length as it is stored
+	case missing >= 0: // only the stored length is known
 		r.fail(&r.plan.read[missing], fault("is longer than max_row_bytes, which is "+strconv.Itoa(most)+": raise it, or shorten the row"))
 	default:
 		return false
@@ -238,9 +232,8 @@ func (r *reading) long(most int) bool {
 	return true
 }
 
-// joined joins the texts of columns, none of which may be NULL, in the arena's
-// scratch memory, which the next use overwrites. With escapes, separators and
-// backslashes in free text get a backslash.
+// joined joins the texts of columns in the arena's scratch memory, which the next use overwrites. None of the
+// columns may be NULL. escapes: in free text, separators and backslashes get a backslash before them.
 func (r *reading) joined(columns []field, separator byte, escapes bool) []byte {
 	joined := r.arena.joined[:0]
 	for i := range columns {
@@ -251,7 +244,7 @@ func (r *reading) joined(columns []field, separator byte, escapes bool) []byte {
 		text, fault := f.text(r.values[f.at], r.arena)
 		switch {
 		case r.values[f.at].long():
-			// No index can hold such a value, and its substitute finds no row.
+			// No index can hold such a value, and no row is found by this text.
 			text = fmt.Appendf(nil, "(%d bytes, more than max_row_bytes)", r.values[f.at].Length)
 		case fault != "":
 			r.fail(f, fault)
@@ -285,7 +278,7 @@ func (r *reading) pending() {
 		again, _, fault := p.resend.boolean(r.values[p.resend.at])
 		if fault != "" {
 			r.fail(p.resend, fault)
-			again = true // so that the fault is seen
+			again = true // so that the fault is reported
 		}
 		if r.again = again; again {
 			r.row.Pending = true
@@ -298,7 +291,7 @@ func (r *reading) pending() {
 func (r *reading) inPendingState(p *pendingPlan) bool {
 	status, fault := p.column.word(r.values[p.column.at], r.arena)
 	if fault != "" {
-		// Taken for pending, so that the fault is seen.
+		// The row counts as pending, so that the fault is reported.
 		r.fail(p.column, fault)
 		return true
 	}
@@ -324,7 +317,7 @@ func (r *reading) hasAttemptsLeft(p *pendingPlan) bool {
 			return true
 		}
 		if !null {
-			most = max(own, 1) // below 1 no attempt would ever be made
+			most = max(own, 1) // with a budget below 1, no attempt would ever be made
 		}
 	}
 	return n < most
@@ -381,7 +374,8 @@ func (r *reading) topic() {
 	}
 }
 
-// filled may be a column's own memory or scratch. It is not ok if a part is not.
+// filled returns a template's text. It may be a column's own memory, or scratch. ok is false if a part has a
+// fault.
 func (r *reading) filled(t *templatePlan) (text []byte, ok bool) {
 	if len(t.columns) == 1 && t.literals[0] == "" && t.literals[1] == "" {
 		return r.part(&t.columns[0], t.null)
@@ -409,8 +403,8 @@ func (r *reading) part(v *value, null fault) (part []byte, ok bool) {
 	return part, fault == ""
 }
 
-// key is nil where a part of the row's scope was too long to be read: no
-// condition would find the scope in the table, so such a row waits alone.
+// key sets the row's key. The key is nil if a part of the row's scope was too long to be read: no condition
+// would find that scope in the table, so such a row waits alone.
 func (r *reading) key() {
 	v := r.plan.key
 	if v == nil || v.long(r.values) || r.nameless() {
@@ -522,9 +516,8 @@ func (r *reading) jsonHeaders(h *headerPlan, list []outbox.Header) []outbox.Head
 	return more
 }
 
-// Impersonates says whether one of the headers that a row brings along has the
-// event id's name and not its value. Consumers would drop the event for another,
-// or take it twice.
+// Impersonates reports whether one of the row's own headers has the event id's name with another value.
+// Consumers would take the event for another one, and drop it or process it twice.
 func Impersonates(t *outbox.Table, eventID []byte, headers []outbox.Header) bool {
 	name := t.Mapping.EventID.Name
 	return name != "" && slices.ContainsFunc(headers, func(h outbox.Header) bool { return h.Name == name && !bytes.Equal(h.Value, eventID) })
@@ -553,7 +546,7 @@ func (r *reading) times() {
 		r.timestamp(f)
 	}
 	if f := r.plan.createdAt; f != nil {
-		// A time that cannot be measured with is left out.
+		// A time that is unfit for measuring is left out.
 		if at, _, _ := f.written(r.values[f.at], r.arena); at > 0 && at != infinity {
 			r.row.CreatedAt, r.row.CreatedOffset = at, int16((at-utc(at, f.zone))/(60*microsPerSecond)) // #nosec G115 -- hours
 		}
@@ -574,7 +567,7 @@ func (r *reading) times() {
 	}
 }
 
-// writers is when a row of the writer's becomes ours: when its time has passed.
+// writers returns when a row of the writer becomes ours: when its time has passed.
 func (r *reading) writers(w *writerPlan) int64 {
 	theirs, null, fault := w.column.boolean(r.values[w.column.at])
 	switch {
@@ -608,7 +601,7 @@ func (r *reading) timestamp(f *field) {
 	case at == infinity:
 		r.fail(f, "is infinity, which a record's timestamp cannot be")
 	case at < 1000:
-		// Kafka has no time before 1970, and 0 stands for the time of producing.
+		// Kafka has no times before 1970, and 0 stands for the time of producing.
 		r.fail(f, "is not after 1970-01-01, which a record's timestamp must be")
 	default:
 		r.row.Timestamp = at / 1000

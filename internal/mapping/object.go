@@ -11,13 +11,13 @@ import (
 // memberPlan is a compiled outbox.Member.
 type memberPlan struct {
 	field
-	head     []byte // the name as JSON, and the colon
-	constant []byte // as JSON; nil: of the column
+	head     []byte // the name as JSON, followed by a colon
+	constant []byte // as JSON; nil: the value comes from the column
 	form     outbox.MemberForm
 	omitNull bool
 }
 
-// The roles of members' columns, by their forms.
+// The roles of members' columns, by form.
 var roleMembers = map[outbox.MemberForm]role{
 	outbox.MemberString:  {name: "a string of the payload", ok: anyKind, content: true},
 	outbox.MemberBase64:  {name: "base64 in the payload", hint: "a bytea or text column", ok: func(k kind) bool { return k == kindBytea || isText(k) }, content: true},
@@ -41,7 +41,7 @@ func (c *compiler) members(list []outbox.Member) []memberPlan {
 	return plans
 }
 
-// object makes the payload of members, as compact JSON in their order.
+// object makes the payload from members, as compact JSON in their order.
 func (r *reading) object(members []memberPlan) {
 	text := append(r.arena.joined[:0], '{')
 	for i := range members {
@@ -67,7 +67,7 @@ func (r *reading) object(members []memberPlan) {
 	r.row.Value = r.arena.copy(text)
 }
 
-// member appends a value.
+// member appends the value of a member.
 func (r *reading) member(to []byte, m *memberPlan) (out []byte, null bool, fault fault) {
 	if m.constant != nil {
 		return append(to, m.constant...), false, ""
@@ -92,7 +92,7 @@ func (r *reading) member(to []byte, m *memberPlan) (out []byte, null bool, fault
 		text, fault = m.document(v, r.arena)
 	}
 	if m.form == outbox.MemberJSON && m.kind != kindJSON && m.kind != kindJSONB && fault == "" {
-		// One value that is no JSON would spoil the whole payload.
+		// One value that is not JSON would make the whole payload invalid.
 		s := jsonScanner{text: text, arena: r.arena, depth: deepest}
 		_, fault = s.locate(nil)
 	}
@@ -113,8 +113,8 @@ func isNumber(text []byte) bool {
 	return ok && s.at == len(text)
 }
 
-// appendString appends a text as a JSON string, as most encoders do: it escapes only
-// what it must, and control characters by their letter where they have one.
+// appendString appends a text as a JSON string. Like most encoders, it escapes only what it must, and uses
+// the short escape of a control character if there is one.
 func appendString(to, text []byte) []byte {
 	const digits, letters = "0123456789abcdef", "\bb\tt\nn\ff\rr"
 	to = append(to, '"')

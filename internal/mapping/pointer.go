@@ -8,22 +8,22 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// span is where a JSON Pointer (RFC 6901) leads in a JSON text: text[from:to]. kind is
-// the first byte of what stands there; 0: nothing does.
+// span is the place in a JSON text that a JSON Pointer (RFC 6901) leads to: text[from:to]. kind is the first
+// byte of the value there; 0: there is no value.
 type span struct {
 	from, to int
 	kind     byte
 }
 
-// maxDepth bounds the nesting of JSON that a topic, a key or a condition is read from:
-// package tablesql reads the same with a bounded effort. deepest bounds all other JSON.
+// maxDepth is the greatest nesting of JSON from which a topic, a key or a condition is read: package tablesql
+// reads the same in SQL with a bounded effort. deepest bounds all other JSON.
 const (
 	maxDepth = outbox.MaxJSONDepth
 	deepest  = 10_000
 )
 
-// locate reads a whole JSON text by RFC 8259, and finds the place that the pointer
-// leads to. The last of two equal keys counts, as in PostgreSQL. encoding/json would allocate.
+// locate reads a whole JSON text by RFC 8259, and finds the place that the pointer leads to. Of two equal
+// keys the last counts, as in PostgreSQL. encoding/json would allocate.
 func (s *jsonScanner) locate(pointer []string) (span, fault) {
 	if s.any(pointer, true) && !s.done && !s.end() {
 		s.fail("something follows the value")
@@ -34,7 +34,7 @@ func (s *jsonScanner) locate(pointer []string) (span, fault) {
 	return s.found, ""
 }
 
-// any reads a value; on: it is the one that the rest of the pointer starts from.
+// any reads a value. on: the value is where the rest of the pointer starts from.
 func (s *jsonScanner) any(pointer []string, on bool) (ok bool) {
 	kind := s.next()
 	from := s.at
@@ -76,7 +76,7 @@ func (s *jsonScanner) scalar(kind byte) bool {
 
 func (s *jsonScanner) container(kind byte, pointer []string, on bool) bool {
 	s.at++
-	last := kind + 2 // } and ] come two behind { and [ in ASCII
+	last := kind + 2 // in ASCII, } and ] are two after { and [
 	if s.next() == last {
 		s.at++
 		return true
@@ -114,7 +114,7 @@ func (s *jsonScanner) container(kind byte, pointer []string, on bool) bool {
 	}
 }
 
-// same compares a name with a pointer's part.
+// same compares a name with a part of the pointer.
 func (s *jsonScanner) same(name []byte, escapes bool, part string) bool {
 	if !escapes {
 		return string(name) == part
@@ -123,7 +123,7 @@ func (s *jsonScanner) same(name []byte, escapes bool, part string) bool {
 	return string(s.arena.decoded) == part
 }
 
-// appendUnescaped decodes the escapes of a string that was read.
+// appendUnescaped appends a string's text with its escapes decoded.
 func appendUnescaped(to, raw []byte) []byte {
 	for len(raw) > 0 {
 		i := bytes.IndexByte(raw, '\\')
@@ -137,8 +137,8 @@ func appendUnescaped(to, raw []byte) []byte {
 	return to
 }
 
-// textAt is what stands at the place in a text: a string's text, anything else as it is
-// written; nil: null, or nothing. It may be in the text or in scratch.
+// textAt returns the text at the place: the text of a string, or any other value as it is written. nil: the
+// value is null, or there is none. The result may lie in text, or in scratch.
 func textAt(text []byte, p span, a *Arena) []byte {
 	switch p.kind {
 	case 0, 'n':

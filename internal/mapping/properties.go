@@ -9,8 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// appendProperties reads a text that java.util.Properties stored, as its load does: a header
-// for each property, in the order of the text. Comments and blank lines are no headers.
+// appendProperties reads a text that java.util.Properties stored, in the way that its method load does. Each
+// property becomes a header, in the order of the text. Comments and blank lines are skipped.
 // https://docs.oracle.com/en/java/javase/21/docs/api/java.base/java/util/Properties.html#load(java.io.Reader)
 func appendProperties(list []outbox.Header, text []byte, form *outbox.JSONHeaders, a *Arena) ([]outbox.Header, fault) {
 	s := propertyScanner{text: text}
@@ -31,7 +31,7 @@ func appendProperties(list []outbox.Header, text []byte, form *outbox.JSONHeader
 	return list, ""
 }
 
-// propertyScanner is at text[at].
+// propertyScanner reads properties at text[at].
 type propertyScanner struct {
 	text      []byte
 	at        int
@@ -58,7 +58,7 @@ func (s *propertyScanner) line() bool {
 		switch c := s.text[s.at]; {
 		case c == '#' || c == '!':
 			s.skip(func(r rune) bool { return !isLineEnd(r) })
-		case c == '\\' && s.at+1 < len(s.text) && isLineEnd(rune(s.text[s.at+1])): // it goes on, and has nothing yet
+		case c == '\\' && s.at+1 < len(s.text) && isLineEnd(rune(s.text[s.at+1])): // the line continues and is empty so far
 			s.at++
 			s.goOn()
 		default:
@@ -67,8 +67,8 @@ func (s *propertyScanner) line() bool {
 	}
 }
 
-// property appends a name and its value, which begins at split. They are parted by
-// blanks, an equals sign or a colon.
+// property appends a name and its value. The value begins at split. Blanks, an equals sign or a colon
+// separate them.
 func (s *propertyScanner) property(to []byte) (out []byte, split int) {
 	split = -1
 	signed, inValue := false, false
@@ -95,7 +95,7 @@ func (s *propertyScanner) property(to []byte) (out []byte, split int) {
 	return to, split
 }
 
-// next is the next character of a line, which may go on behind a backslash at its end.
+// next returns the next character of a line. A backslash at the end of a line continues it.
 func (s *propertyScanner) next() (r rune, escaped, ok bool) {
 	for s.at < len(s.text) && !isLineEnd(rune(s.text[s.at])) {
 		r, size := utf8.DecodeRune(s.text[s.at:])
@@ -116,7 +116,7 @@ func (s *propertyScanner) next() (r rune, escaped, ok bool) {
 	return 0, false, false
 }
 
-// goOn steps over a line's end and the blanks that the next one begins with.
+// goOn steps over a line's end and the blanks at the beginning of the next line.
 func (s *propertyScanner) goOn() {
 	if s.text[s.at] == '\r' && s.at+1 < len(s.text) && s.text[s.at+1] == '\n' {
 		s.at++
@@ -125,7 +125,7 @@ func (s *propertyScanner) goOn() {
 	s.skip(isBlank)
 }
 
-// escape is the character behind a backslash.
+// escape returns the character that a backslash escapes.
 func (s *propertyScanner) escape() (rune, bool) {
 	r, size := utf8.DecodeRune(s.text[s.at:])
 	s.at += size
@@ -139,7 +139,7 @@ func (s *propertyScanner) escape() (rune, bool) {
 	return r, true
 }
 
-// unicode is a character by one or two units of UTF-16.
+// unicode returns a character that is written as one or two units of UTF-16.
 func (s *propertyScanner) unicode() (rune, bool) {
 	r, ok := s.unit()
 	if ok && utf16.IsSurrogate(r) {

@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// Times are microseconds since 1970-01-01 00:00 UTC. PostgreSQL counts from
-// 2000 and so reaches 30 years further into the future than an int64 from
-// 1970; what is beyond (the years 294247 to 294276) is infinity here.
+// Times are microseconds since 1970-01-01 00:00 UTC. PostgreSQL counts from 2000, so it reaches 30 years
+// further into the future than an int64 that counts from 1970. Times beyond that (the years 294247 to 294276)
+// are infinity here.
 const (
 	infinity         = math.MaxInt64
 	minusInfinity    = math.MinInt64
 	microsPerSecond  = 1_000_000
 	microsPerDay     = 86_400 * microsPerSecond
 	microsTo2000     = 10_957 * microsPerDay
-	lastMicros       = infinity/microsPerDay*microsPerDay - microsPerDay // what is later is infinity
+	lastMicros       = infinity/microsPerDay*microsPerDay - microsPerDay // later times are infinity
 	digitsOfFraction = 6
-	firstYear        = -4713 // 4714 BC, PostgreSQL's first
+	firstYear        = -4713 // 4714 BC, PostgreSQL's first year
 )
 
-// fromBinary reads a timestamp or timestamptz of 8 bytes: microseconds since
-// 2000, with the extreme values for the infinities.
+// fromBinary reads a timestamp or timestamptz of 8 bytes: microseconds since 2000. The extreme values are the
+// infinities.
 func fromBinary(data []byte) int64 {
 	n := int64(binary.BigEndian.Uint64(data))
 	switch {
@@ -36,9 +36,8 @@ func fromBinary(data []byte) int64 {
 	return n + microsTo2000
 }
 
-// parseTimestamp reads what PostgreSQL prints with DateStyle = ISO:
-// 2026-01-02 03:04:05.678901+00, also with BC, infinity and -infinity. Without
-// an offset (type timestamp) it is taken as UTC.
+// parseTimestamp parses what PostgreSQL prints with DateStyle = ISO: 2026-01-02 03:04:05.678901+00, also with
+// BC, infinity and -infinity. A text without an offset (type timestamp) is read as UTC.
 func parseTimestamp(text []byte) (micros int64, ok bool) {
 	switch string(text) {
 	case "infinity":
@@ -67,15 +66,16 @@ func parseTimestamp(text []byte) (micros int64, ok bool) {
 	return (second-offset)*microsPerSecond + fraction, true
 }
 
-// The local times to which zones apply: the years 1 to 9999. What lies beyond, the infinities too, counts as UTC, here
-// and in package tablesql, whose server would refuse to go past the ends of the calendar.
+// The range of local times that zones apply to: the years 1 to 9999. Other times, including the infinities,
+// count as UTC, here and in package tablesql: the server would refuse to go beyond the ends of the calendar.
 const (
 	firstLocal = -719_162 * microsPerDay
 	endLocal   = 2_932_897 * microsPerDay
 )
 
-// utc is when a zone's clocks showed a time, by the rules of PostgreSQL's AT TIME ZONE: in an hour that they
-// showed twice, the second time; in an hour that they left out, as if they had not been changed.
+// utc returns the moment when a zone's clocks showed a local time, by the rules of PostgreSQL's AT TIME ZONE.
+// For a time that the clocks showed twice, it is the second moment. For a time that they skipped, it is the
+// moment as if they had not been changed.
 func utc(local int64, zone *time.Location) int64 {
 	if zone == nil || local < firstLocal || local >= endLocal {
 		return local
@@ -94,7 +94,7 @@ func utc(local int64, zone *time.Location) int64 {
 	return local - int64(offset)*microsPerSecond
 }
 
-// inMicros is a time in another unit.
+// inMicros converts a time in another unit to microseconds.
 func inMicros(n, unit int64) int64 {
 	switch last := lastMicros / unit; {
 	case n >= last:
@@ -105,8 +105,8 @@ func inMicros(n, unit int64) int64 {
 	return n * unit
 }
 
-// parseEpoch reads a numeric of a unit, as PostgreSQL prints it. Digits below a microsecond are cut off. NaN is above
-// every number, as PostgreSQL sorts it.
+// parseEpoch parses a numeric in a unit, as PostgreSQL prints it. Digits below a microsecond are cut off. NaN
+// is greater than every number, as in PostgreSQL's order.
 func parseEpoch(text []byte, unit int64) (micros int64, ok bool) {
 	switch string(text) {
 	case "Infinity", "NaN":
@@ -123,23 +123,23 @@ func parseEpoch(text []byte, unit int64) (micros int64, ok bool) {
 		}
 		digits = append(digits, digit)
 	}
-	n, err := strconv.ParseInt(string(digits), 10, 64) // out of range: the nearest
+	n, err := strconv.ParseInt(string(digits), 10, 64) // out of range: the nearest value
 	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		return 0, false
 	}
 	return inMicros(n, 1), true
 }
 
-// clockMemory remembers the latest second that was read: rows come in the order
-// of time, so the next one often has the same.
+// clockMemory remembers the latest second that was read. Rows come in the order of time, so the next row
+// often has the same second.
 type clockMemory struct {
 	second [len("2026-01-02 03:04:05")]byte
-	micros int64 // of it, in UTC
+	micros int64 // the second, in UTC
 }
 
-// parse is parseTimestamp, faster for the second of the latest call.
+// parse is parseTimestamp, but faster if the second is that of the latest call.
 func (m *clockMemory) parse(text []byte) (micros int64, ok bool) {
-	// plain: the second is followed by a fraction and the offset of UTC, or less.
+	// plain: after the second come at most a fraction and the offset of UTC.
 	fraction, plain := int64(0), false
 	if len(text) >= len(m.second) {
 		s := scanner{rest: text[len(m.second):], ok: true}
@@ -157,13 +157,13 @@ func (m *clockMemory) parse(text []byte) (micros int64, ok bool) {
 	return micros, ok
 }
 
-// scanner reads the parts of a timestamp; ok ends at the first fault.
+// scanner reads the parts of a timestamp. ok becomes false at the first fault.
 type scanner struct {
 	rest []byte
 	ok   bool
 }
 
-// two reads two digits behind a byte.
+// two reads a separator and two digits.
 func (s *scanner) two(before byte, low, high int64) int64 {
 	if len(s.rest) == 0 || s.rest[0] != before {
 		s.ok = false
@@ -173,7 +173,7 @@ func (s *scanner) two(before byte, low, high int64) int64 {
 	return s.number(2, low, high)
 }
 
-// number reads exactly that many digits.
+// number reads exactly this many digits.
 func (s *scanner) number(digits int, low, high int64) int64 {
 	if len(s.rest) < digits {
 		s.ok = false
@@ -195,7 +195,7 @@ func (s *scanner) number(digits int, low, high int64) int64 {
 	return n
 }
 
-// year has four to six digits.
+// year reads four to six digits.
 func (s *scanner) year() int64 {
 	digits := 0
 	for digits < len(s.rest) && s.rest[digits] >= '0' && s.rest[digits] <= '9' {
@@ -208,7 +208,7 @@ func (s *scanner) year() int64 {
 	return s.number(digits, 1, 999_999)
 }
 
-// fraction reads an optional .6 to .678901 as microseconds.
+// fraction reads an optional fraction, .6 to .678901, as microseconds.
 func (s *scanner) fraction() int64 {
 	if len(s.rest) == 0 || s.rest[0] != '.' {
 		return 0
@@ -230,7 +230,7 @@ func (s *scanner) fraction() int64 {
 	return n
 }
 
-// offset reads an optional +00, -03, +05:30 or +00:19:32 as seconds.
+// offset reads an optional offset (+00, -03, +05:30, +00:19:32) as seconds.
 func (s *scanner) offset() int64 {
 	if len(s.rest) == 0 || s.rest[0] != '+' && s.rest[0] != '-' {
 		return 0
@@ -247,8 +247,8 @@ func (s *scanner) offset() int64 {
 	return sign * seconds
 }
 
-// appendTimestamp prints microseconds since 2000 as PostgreSQL does with
-// DateStyle = ISO, TimeZone = UTC.
+// appendTimestamp appends microseconds since 2000 in the form that PostgreSQL prints with DateStyle = ISO and
+// TimeZone = UTC.
 func appendTimestamp(out []byte, since2000 int64, offset bool) []byte {
 	switch since2000 {
 	case infinity:
@@ -260,7 +260,7 @@ func appendTimestamp(out []byte, since2000 int64, offset bool) []byte {
 	year, month, day := t.Date()
 	hour, minute, second := t.Clock()
 	era := ""
-	if year <= 0 { // 0 is 1 BC
+	if year <= 0 { // year 0 is 1 BC
 		year, era = 1-year, " BC"
 	}
 	out = appendPadded(out, year, 4)

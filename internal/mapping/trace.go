@@ -7,7 +7,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// tracePlan is a trace context in columns; high and sampled may be nil.
+// tracePlan is a trace context in columns. high and sampled may be nil.
 type tracePlan struct {
 	format   outbox.TraceFormat
 	high     *field
@@ -15,8 +15,8 @@ type tracePlan struct {
 	sampled  *field
 }
 
-// traceHeader leaves the header out where there is no trace: an id that is NULL
-// or zero, which both formats forbid.
+// traceHeader adds the header of a trace context. It adds none if an id is NULL or zero, which both formats
+// forbid: then there is no trace.
 func (r *reading) traceHeader(h *headerPlan, list []outbox.Header) []outbox.Header {
 	p := h.trace
 	id, noID := r.traceID(&p.id)
@@ -41,7 +41,7 @@ func (r *reading) traceHeader(h *headerPlan, list []outbox.Header) []outbox.Head
 	var memory [55]byte
 	text := memory[:0]
 	if p.format == outbox.TraceB3 {
-		// TRACE-SPAN-SAMPLED; a trace id of 64 bits has 16 digits.
+		// The form is TRACE-SPAN-SAMPLED. A trace id of 64 bits has 16 digits.
 		// https://github.com/openzipkin/b3-propagation#single-header
 		if high != 0 {
 			text = appendHex64(text, high)
@@ -49,7 +49,7 @@ func (r *reading) traceHeader(h *headerPlan, list []outbox.Header) []outbox.Head
 		text = append(appendHex64(text, id), '-')
 		text = append(appendHex64(text, span), "-0"...)
 	} else {
-		// Version 00: 00-TRACE-SPAN-FLAGS.
+		// The form of version 00 is 00-TRACE-SPAN-FLAGS.
 		// https://www.w3.org/TR/trace-context/#traceparent-header
 		text = appendHex64(append(text, "00-"...), high)
 		text = append(appendHex64(text, id), '-')
@@ -61,7 +61,7 @@ func (r *reading) traceHeader(h *headerPlan, list []outbox.Header) []outbox.Head
 	return append(list, outbox.Header{Name: h.name, Value: r.arena.copy(text)})
 }
 
-// traceID is the 64 bits of a signed column; 0 where there are none, or they cannot be read.
+// traceID returns the 64 bits of a signed column; 0 if it is NULL or cannot be read.
 func (r *reading) traceID(f *field) (id uint64, none bool) {
 	n, null, fault := f.integer(r.values[f.at])
 	if fault != "" {
@@ -71,7 +71,7 @@ func (r *reading) traceID(f *field) (id uint64, none bool) {
 	return uint64(n), null
 }
 
-// appendHex64 appends 16 digits.
+// appendHex64 appends 16 hex digits.
 func appendHex64(to []byte, n uint64) []byte {
 	var number [8]byte
 	binary.BigEndian.PutUint64(number[:], n)

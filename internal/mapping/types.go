@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The types that are known by their OID, which are the same in every
-// PostgreSQL (src/include/catalog/pg_type.dat).
+// The types that are known by OID. Their OIDs are the same in every PostgreSQL
+// (src/include/catalog/pg_type.dat).
 const (
 	oidBool        = 16
 	oidBytea       = 17
@@ -29,7 +29,7 @@ const (
 	oidJSONB       = 3802
 )
 
-// typeNames of those, and of some that are only ever copied as text.
+// typeNames has the names of those types, and of some types that are only copied as text.
 var typeNames = map[uint32]string{
 	oidBool: "boolean", oidBytea: "bytea", oidName: "name", oidInt8: "bigint", oidInt2: "smallint",
 	oidInt4: "integer", oidText: "text", oidJSON: "json", oidBpchar: "character", oidVarchar: "character varying",
@@ -38,8 +38,8 @@ var typeNames = map[uint32]string{
 	1186: "interval", 1266: "timetz", oidNumeric: "numeric",
 }
 
-// BuiltinOID is the OID of a pg_catalog type by name, for domains over it; 0
-// for types that are read like unknown ones.
+// BuiltinOID returns the OID of a pg_catalog type by name, for domains over it; 0 for types that are read
+// like unknown ones.
 func BuiltinOID(name string) uint32 { return builtinOIDs[name] }
 
 var builtinOIDs = map[string]uint32{
@@ -48,15 +48,15 @@ var builtinOIDs = map[string]uint32{
 	"timestamptz": oidTimestamptz, "uuid": oidUUID, "jsonb": oidJSONB, "oid": oidOID, "numeric": oidNumeric,
 }
 
-// kind is how a type's values are read.
+// kind says how a type's values are read.
 type kind uint8
 
 const (
 	kindOther kind = iota // only the text form can be read
-	kindOID               // likewise; often the number of a large object, which is not its content
+	kindOID               // only the text form too; often the number of a large object, which is not its content
 	kindEnum
 	kindText
-	kindPadded // character(n), whose trailing blanks mean nothing
+	kindPadded // character(n), whose trailing blanks have no meaning
 	kindBytea
 	kindUUID
 	kindInt2
@@ -82,10 +82,10 @@ var kindsByOID = map[uint32]kind{
 	oidTimestamptz: kindTimestamptz, oidUUID: kindUUID, oidJSONB: kindJSONB,
 }
 
-// readsBinary says that the kind's binary form is understood.
+// readsBinary reports whether the kind's binary form is understood.
 func (k kind) readsBinary() bool { return k != kindOther && k != kindOID }
 
-// hasText says that the kind's text may have characters beyond ASCII.
+// hasText reports whether the kind's text may have characters beyond ASCII.
 func (k kind) hasText() bool {
 	switch k {
 	case kindOther, kindEnum, kindText, kindPadded, kindJSON, kindJSONB:
@@ -94,19 +94,19 @@ func (k kind) hasText() bool {
 	return false
 }
 
-// binaryLen is the length of a kind's binary form, 0 where it varies.
+// binaryLen is the length of a kind's binary form in bytes; 0: it varies.
 var binaryLen = [kindTimestamptz + 1]int{
 	kindUUID: 16, kindInt2: 2, kindInt4: 4, kindInt8: 8, kindBool: 1,
 	kindTimestamp: 8, kindTimestamptz: 8,
 }
 
-// free says that values of the kind are text of any form.
+// free reports whether values of the kind are text of any form.
 func (f *field) free() bool {
 	return binaryLen[f.kind] == 0 && f.kind != kindBytea
 }
 
-// length is how many bytes a value has in a record, in whichever form it came;
-// 0 for kinds whose values are all short.
+// length returns how many bytes a value has in a record, in whichever form it came; 0 for kinds whose values
+// are all short.
 func (f *field) length(v Value) int64 {
 	n := int64(len(v.Data)) + int64(v.Length)
 	switch {
@@ -120,7 +120,7 @@ func (f *field) length(v Value) int64 {
 	return n
 }
 
-// check says whether a value is NULL, and what is wrong with its form.
+// check reports whether a value is NULL, and what is wrong with its form.
 func (f *field) check(v Value) (null bool, _ fault) {
 	data := v.Data
 	switch {
@@ -142,8 +142,8 @@ func (f *field) check(v Value) (null bool, _ fault) {
 	return false, ""
 }
 
-// text is the value as PostgreSQL prints it, nil for NULL. It may be the
-// value's own memory or the arena's scratch.
+// text returns the value as PostgreSQL prints it; nil for NULL. The result may be the value's own memory, or
+// the arena's scratch.
 func (f *field) text(v Value, a *Arena) ([]byte, fault) {
 	null, fault := f.check(v)
 	switch {
@@ -155,7 +155,7 @@ func (f *field) text(v Value, a *Arena) ([]byte, fault) {
 	return f.utf8(notNil(v.Data), a)
 }
 
-// utf8 turns text of the database into UTF-8.
+// utf8 converts text from the database's encoding to UTF-8.
 func (f *field) utf8(text []byte, a *Arena) ([]byte, fault) {
 	if f.set == nil {
 		return text, ""
@@ -180,8 +180,8 @@ func (f *field) convert(text []byte, a *Arena) (out []byte, ok bool) {
 	return out, ok
 }
 
-// escaped is what stands in an id for text that cannot be turned into UTF-8: it is
-// text that the server takes, and no other row's id.
+// escaped returns what an id contains in place of text that cannot be converted to UTF-8. The server accepts
+// it as text, and no other row has it as its id.
 func (f *field) escaped(v Value, a *Arena) []byte {
 	if f.set == nil || v.Format != Text && v.Format != Binary {
 		return nil
@@ -190,7 +190,7 @@ func (f *field) escaped(v Value, a *Arena) []byte {
 	return out
 }
 
-// print turns a checked binary value into text.
+// print converts a checked binary value to text.
 func (f *field) print(data []byte, a *Arena) []byte {
 	out := a.converted[:0]
 	switch f.kind {
@@ -206,14 +206,14 @@ func (f *field) print(data []byte, a *Arena) []byte {
 		out = appendTimestamp(out, binaryInt(data), f.kind == kindTimestamptz)
 	case kindJSONB:
 		return notNil(data[1:])
-	default: // text, enum, json: the same in both forms
+	default: // text, enum, json: both forms are the same
 		return notNil(data)
 	}
 	a.converted = out
 	return out
 }
 
-// word is text for names and states, without the blanks that pad character(n).
+// word returns text for names and states, without the blanks that pad character(n).
 func (f *field) word(v Value, a *Arena) ([]byte, fault) {
 	text, fault := f.text(v, a)
 	if f.kind == kindPadded && text != nil {
@@ -222,8 +222,8 @@ func (f *field) word(v Value, a *Arena) ([]byte, fault) {
 	return text, fault
 }
 
-// content is what goes into a record: a bytea's bytes, else what PostgreSQL
-// prints; nil for NULL. It is the arena's.
+// content returns what goes into a record: the bytes of a bytea, otherwise what PostgreSQL prints; nil for
+// NULL. The result is the arena's memory.
 func (f *field) content(v Value, a *Arena) ([]byte, fault) {
 	if f.kind == kindBytea && v.Format == Binary {
 		return a.copy(v.Data), ""
@@ -249,7 +249,7 @@ func (f *field) content(v Value, a *Arena) ([]byte, fault) {
 	return out, ""
 }
 
-// uuid is the 16 bytes of a uuid, nil for NULL. It is the arena's.
+// uuid returns the 16 bytes of a uuid; nil for NULL. The result is the arena's memory.
 func (f *field) uuid(v Value, a *Arena) ([]byte, fault) {
 	if f.kind == kindUUID && v.Format == Binary {
 		if _, fault := f.check(v); fault != "" {
@@ -272,7 +272,7 @@ func (a *Arena) uuid(text []byte) ([]byte, fault) {
 	return out, ""
 }
 
-// int64 is the 8 bytes of an integer, nil for NULL. It is the arena's.
+// int64 returns the 8 bytes of an integer; nil for NULL. The result is the arena's memory.
 func (f *field) int64(v Value, a *Arena) ([]byte, fault) {
 	n, null, fault := f.integer(v)
 	if null || fault != "" {
@@ -283,21 +283,21 @@ func (f *field) int64(v Value, a *Arena) ([]byte, fault) {
 	return out, ""
 }
 
-// rfc3339 is a timestamp in UTC, nil for NULL. It is the arena's.
+// rfc3339 returns a timestamp in UTC; nil for NULL. The result is the arena's memory.
 func (f *field) rfc3339(v Value, a *Arena) ([]byte, fault) {
 	at, null, fault := f.instant(v, a)
 	if null || fault != "" {
 		return nil, fault
 	}
 	t := time.UnixMicro(at).UTC()
-	if t.Year() < 1 || t.Year() > 9999 { // the infinities, too
+	if t.Year() < 1 || t.Year() > 9999 { // the infinities too
 		return nil, "is a time that RFC 3339 cannot say: correct the row, or take encoding out of the mapping"
 	}
 	var text [32]byte
 	return a.copy(t.AppendFormat(text[:0], time.RFC3339Nano)), ""
 }
 
-// integer is the value of an integer column.
+// integer returns the value of an integer column.
 func (f *field) integer(v Value) (n int64, null bool, fault fault) {
 	if null, fault = f.check(v); null || fault != "" {
 		return 0, null, fault
@@ -312,7 +312,7 @@ func (f *field) integer(v Value) (n int64, null bool, fault fault) {
 	return n, false, ""
 }
 
-// boolean is the value of a boolean column; NULL is false.
+// boolean returns the value of a boolean column; NULL is false.
 func (f *field) boolean(v Value) (value, null bool, fault fault) {
 	if null, fault = f.check(v); null || fault != "" {
 		return false, null, fault
@@ -326,13 +326,13 @@ func (f *field) boolean(v Value) (value, null bool, fault fault) {
 	return v.Data[0] == 't', false, ""
 }
 
-// instant is the value of a column of times, in microseconds since 1970.
+// instant returns the value of a column of times, in microseconds since 1970.
 func (f *field) instant(v Value, a *Arena) (micros int64, null bool, fault fault) {
 	micros, null, fault = f.written(v, a)
 	return utc(micros, f.zone), null, fault
 }
 
-// written is the time that a column has, a local one as if its zone were UTC.
+// written returns the time in a column as it is stored. A local time is returned as if its zone were UTC.
 func (f *field) written(v Value, a *Arena) (micros int64, null bool, fault fault) {
 	if null, fault = f.check(v); null || fault != "" {
 		return 0, null, fault
@@ -350,7 +350,7 @@ func (f *field) written(v Value, a *Arena) (micros int64, null bool, fault fault
 	return micros, false, ""
 }
 
-// sinceEpoch reads a time that is a number since 1970. A number beyond all times is infinity.
+// sinceEpoch reads a time that is stored as a number since 1970. A number beyond all times is infinity.
 func (f *field) sinceEpoch(v Value) (micros int64, null bool, fault fault) {
 	if isInteger(f.kind) {
 		if micros, null, fault = f.integer(v); fault == "" {
@@ -376,7 +376,7 @@ func binaryInt(data []byte) int64 {
 	return int64(binary.BigEndian.Uint64(data))
 }
 
-// notNil tells an empty value from NULL.
+// notNil returns an empty slice in place of nil, which stands for NULL.
 func notNil(b []byte) []byte {
 	if b == nil {
 		return []byte{}

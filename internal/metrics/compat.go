@@ -10,25 +10,24 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file keeps the metric names of replaced relays alive, as Micrometer's
-// Prometheus registry prints them: dots become underscores, a counter ends in
-// _total, a timer is a summary of seconds without quantiles, and a gauge _max
-// next to it. docs/metrics.md says what each means here.
+// This file keeps the metric names of replaced relays alive, in the form in which Micrometer's Prometheus
+// registry prints them: dots become underscores, a counter ends in _total, and a timer is a summary of
+// seconds without quantiles, with a gauge _max beside it. docs/metrics.md says what each metric means here.
 // https://docs.micrometer.io/micrometer/reference/implementations/prometheus.html
 
-// The layouts whose names are known.
+// The layouts whose metric names are known.
 const (
 	compatIM2BE  = "im2be"
 	compatAdvert = "advert-market"
 	compatJEAP   = "jeap"
 )
 
-// relay exports the names of one layout. The relays of old knew one table, so
-// their metrics have no label for it: what several tables of one layout say is
-// added up. What a layout has no name for is nil.
+// relay exports the metric names of one layout. The old relays knew one table, so their metrics have no label
+// for it: the values of several tables of one layout are added up. A metric that the layout has no name for
+// is nil.
 type relay struct {
 	mu     sync.Mutex
-	gauges map[string]Backlog // by stream and table, of those that this process leads
+	gauges map[string]Backlog // by stream and table, for those that this process leads
 	states map[string]states
 
 	looks, published, refused, failed, stuck *counted
@@ -39,7 +38,7 @@ type relay struct {
 
 type states struct{ failed, resend int64 }
 
-// relay gives the layout's metrics, made when the first table asks for them.
+// relay returns the layout's metrics. They are made when the first table asks for them.
 func (r *Registry) relay(layout string) *relay {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,7 +96,7 @@ func newAdvertMarket() *relay {
 	return r
 }
 
-// jeapSender is what the application's own timer said of itself.
+// jeapSender is the class name that the application's own timer used as a label.
 const jeapSender = "ch.admin.bit.jeap.messaging.transactionaloutbox.messaging.KafkaDeferredMessageSender"
 
 func newJEAP() *relay {
@@ -124,8 +123,7 @@ func newJEAP() *relay {
 	return r
 }
 
-// backlog adds up what the tables say: rows, those that are due, and the
-// greatest age in seconds.
+// backlog adds up the tables' values: rows, rows that are due, and the greatest age in seconds.
 func (r *relay) backlog() (rows, ready, oldest float64) {
 	for _, w := range r.gauges {
 		rows += float64(w.Rows)
@@ -135,14 +133,14 @@ func (r *relay) backlog() (rows, ready, oldest float64) {
 	return rows, ready, oldest
 }
 
-// Describe is part of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (r *relay) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range r.describe {
 		to <- d
 	}
 }
 
-// Collect is part of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (r *relay) Collect(to chan<- prometheus.Metric) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,7 +149,7 @@ func (r *relay) Collect(to chan<- prometheus.Metric) {
 
 // ---- what the stream tells ----
 
-// tell calls f with the relay locked, unless the table replaced none.
+// tell calls f with the relay locked, unless the table replaced no relay.
 func (r *relay) tell(f func(*relay)) {
 	if r != nil {
 		r.mu.Lock()
@@ -160,7 +158,7 @@ func (r *relay) tell(f func(*relay)) {
 	}
 }
 
-// outcome counts rows of one topic; the caller holds the lock.
+// outcome counts rows of one topic. The caller holds the lock.
 func (r *relay) outcome(o *outbox.Outcome, topic string, n int, now time.Time) {
 	switch {
 	case o.Class == outbox.Delivered:
@@ -175,7 +173,7 @@ func (r *relay) outcome(o *outbox.Outcome, topic string, n int, now time.Time) {
 	}
 }
 
-// relay is the replaced relay whose names the table keeps alive, or nil.
+// relay returns the replaced relay whose names the table keeps alive, or nil.
 func (s *Stream) relay(t *outbox.Table) *relay {
 	if c := s.tables[t]; c != nil {
 		return c.relay
@@ -219,13 +217,13 @@ type timed struct {
 	cells      map[[4]string]*cell
 }
 
-// cell is a timer with its labels: its maximum forgets, as Micrometer's does,
-// what was more than two to three minutes ago.
+// cell is a timer with its labels. As in Micrometer, its maximum forgets observations that are older than two
+// to three minutes.
 type cell struct {
 	count uint64
 	sum   float64
 	most  [maxSteps]float64
-	step  int64 // of the newest of most
+	step  int64 // step of the newest entry in most
 }
 
 const (
@@ -244,7 +242,7 @@ func newTimed(name, help string, labels ...string) *timed {
 
 func (t *timed) descs() []*prometheus.Desc { return []*prometheus.Desc{t.desc, t.most} }
 
-// add counts n observations of the same length in seconds.
+// add counts n observations of the same length (seconds).
 func (t *timed) add(seconds float64, n int, now time.Time, labels ...string) {
 	if t == nil || math.IsNaN(seconds) {
 		return
@@ -265,7 +263,7 @@ func (t *timed) add(seconds float64, n int, now time.Time, labels ...string) {
 	c.most[c.step%maxSteps] = max(c.most[c.step%maxSteps], seconds)
 }
 
-// turn forgets what is too old.
+// turn discards entries that are too old.
 func (c *cell) turn(now time.Time) {
 	step := now.UnixNano() / int64(maxStep)
 	for i := max(c.step+1, step-maxSteps+1); i <= step; i++ {

@@ -11,25 +11,23 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// histogram counts how long rows took, in classic buckets and in those of a
-// native histogram. The library's own takes one observation at a time; this one
-// takes a batch of rows with the same time at once, and has one writer's cost of
-// a few nanoseconds per batch.
+// histogram counts how long rows took, in classic buckets and in those of a native histogram. The library's
+// own histogram takes one observation at a time. This one takes a whole batch of rows with the same time, at
+// a cost of a few nanoseconds.
 type histogram struct {
 	desc    *prometheus.Desc
 	labels  []*dto.LabelPair
-	counts  [len(latencyBounds) + 1]atomic.Uint64 // one per bound, and one for what is above the last
-	fine    [nativeBuckets]atomic.Uint64          // see fineBucket; the first one counts what is next to nothing
-	sum     atomic.Uint64                         // bits of a float64
+	counts  [len(latencyBounds) + 1]atomic.Uint64 // one per bound, and one for values above the last bound
+	fine    [nativeBuckets]atomic.Uint64          // see fineBucket; the first counts values near zero
+	sum     atomic.Uint64                         // the bits of a float64
 	created time.Time
 }
 
-// latencyBounds are in seconds: from what a broker next to us takes to an outage.
+// latencyBounds are in seconds: from the latency of a broker nearby to the length of an outage.
 var latencyBounds = [...]float64{0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800}
 
-// The native histogram has 4 buckets for each doubling (schema 2: each is 19 %
-// wider than the one before), from 15 µs to 12 days. What is shorter is counted
-// as zero, what is longer in the last bucket.
+// The native histogram has 4 buckets per power of two (schema 2: each bucket is 19 % wider than the one
+// before), from 15 µs to 12 days. Shorter times count as zero, longer ones in the last bucket.
 // https://prometheus.io/docs/specs/native_histograms/
 const (
 	nativeSchema   = 2
@@ -48,7 +46,7 @@ func newHistogram(name, help string, labels prometheus.Labels) *histogram {
 	return h
 }
 
-// observations counts a batch without touching what is shared.
+// observations counts a batch by itself, before it is added to shared counters.
 type observations struct {
 	counts [len(latencyBounds) + 1]uint64
 	fine   [nativeBuckets]uint64
@@ -66,8 +64,8 @@ func bucket(seconds float64) int {
 // nativeBounds are the upper bounds of the buckets within [0.5, 1).
 var nativeBounds = [nativePerPower]float64{0.5, 0.5946035575013605, 0.7071067811865475, 0.8408964152537145}
 
-// fineBucket is 0 for next to nothing; otherwise the native bucket, the lowest
-// being 1. Bucket i of the format reaches up to 2^(i/4).
+// fineBucket returns 0 for a value near zero, otherwise the native bucket; the lowest one is 1. Bucket i of
+// the format reaches up to 2^(i/4).
 func fineBucket(seconds float64) int {
 	fraction, exponent := math.Frexp(seconds)
 	if seconds <= 0 || exponent <= nativeLowest {
@@ -80,12 +78,12 @@ func fineBucket(seconds float64) int {
 	return min(max(0, (exponent-1-nativeLowest)*nativePerPower+i), nativeBuckets-1)
 }
 
-// nativeIndex is the format's index of a fineBucket that is not 0.
+// nativeIndex returns the format's index for a fineBucket other than 0.
 func nativeIndex(fine int) int32 { return int32(fine + nativeLowest*nativePerPower) }
 
-// add counts a row, and gives its fine bucket.
+// add counts one row, and returns its fine bucket.
 func (t *observations) add(seconds float64) (fine int) {
-	seconds = max(seconds, 0) // clocks of two machines may differ
+	seconds = max(seconds, 0) // the clocks of two machines may differ
 	fine = fineBucket(seconds)
 	t.counts[bucket(seconds)]++
 	t.fine[fine]++
@@ -93,7 +91,7 @@ func (t *observations) add(seconds float64) (fine int) {
 	return fine
 }
 
-// merge adds a tally.
+// merge adds the counts of a batch.
 func (h *histogram) merge(t *observations) {
 	for i, n := range t.counts {
 		if n > 0 {
@@ -129,17 +127,17 @@ func (h *histogram) raise(seconds float64) {
 	}
 }
 
-// Describe is part of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (h *histogram) Describe(to chan<- *prometheus.Desc) { to <- h.desc }
 
-// Collect is part of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (h *histogram) Collect(to chan<- prometheus.Metric) { to <- h }
 
-// Desc is part of prometheus.Metric.
+// Desc implements prometheus.Metric.
 func (h *histogram) Desc() *prometheus.Desc { return h.desc }
 
-// Write is part of prometheus.Metric. Which of the two forms is served is
-// agreed upon with the scraper: native histograms travel in protobuf only.
+// Write implements prometheus.Metric. The scraper chooses which of the two forms is served: native histograms
+// exist only in protobuf.
 func (h *histogram) Write(to *dto.Metric) error {
 	out := &dto.Histogram{
 		SampleSum:        proto.Float64(math.Float64frombits(h.sum.Load())),
@@ -158,8 +156,8 @@ func (h *histogram) Write(to *dto.Metric) error {
 	return nil
 }
 
-// native fills in the native buckets, each as the difference to the one before,
-// in spans of neighbours; it returns the sum of all.
+// native fills in the native buckets, in spans of adjacent buckets, each as the difference to the bucket
+// before. It returns the sum of all.
 func (h *histogram) native(out *dto.Histogram) (total uint64) {
 	zero := h.fine[0].Load()
 	out.ZeroCount, total = proto.Uint64(zero), zero
@@ -180,17 +178,17 @@ func (h *histogram) native(out *dto.Histogram) (total uint64) {
 		before, next = int64(n), index+1
 		total += n
 	}
-	if zero == 0 && len(out.PositiveSpan) == 0 { // or it would be taken for a classic one
+	if zero == 0 && len(out.PositiveSpan) == 0 { // otherwise it would be taken for a classic histogram
 		out.PositiveSpan = []*dto.BucketSpan{{Offset: proto.Int32(0), Length: proto.Uint32(0)}}
 	}
 	return total
 }
 
-// Latencies are rows counted by how long they took, since the process began, in
-// the buckets of the native histogram.
+// Latencies counts rows by how long they took, since the process began, in the buckets of the native
+// histogram.
 type Latencies [nativeBuckets]uint64
 
-// Ages are those of created_to_published_seconds.
+// Ages returns the counts of created_to_published_seconds.
 func (s *Stream) Ages() *Latencies {
 	var l Latencies
 	for i := range l {
@@ -199,9 +197,9 @@ func (s *Stream) Ages() *Latencies {
 	return &l
 }
 
-// Since returns how long, in seconds, that share of the rows took at most that were
-// counted after before was taken: the upper bound of a bucket, so up to 19 % too
-// much. 0: no row was counted.
+// Since considers the rows that were counted after before was taken. It returns the time in seconds within
+// which the given share of them was done. The result is the upper bound of a bucket, so it may be up to 19 %
+// too large. 0: no row was counted.
 func (l *Latencies) Since(before *Latencies, share float64) float64 {
 	var rows, seen uint64
 	for i := range l {

@@ -1,8 +1,6 @@
-// Package metrics keeps a process's Prometheus metrics. A stream's driver tells
-// a Stream what happened, a batch at a time; labels are resolved when the
-// Stream is made, so that nothing is looked up per row. The package decides
-// nothing, logs nothing and starts no goroutine. docs/metrics.md lists what
-// there is.
+// Package metrics keeps a process's Prometheus metrics. A stream's driver reports events to a Stream, one
+// batch at a time. Labels are resolved when the Stream is made, so that nothing is looked up for a row. The
+// package does not decide, log or start goroutines. docs/metrics.md lists the metrics.
 package metrics
 
 import (
@@ -15,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Registry is a process's metrics. It is its own, not the library's global one.
+// Registry is a process's metrics. It does not use the library's global registry.
 type Registry struct {
 	prometheus *prometheus.Registry
 	logins     prometheus.Counter
@@ -24,7 +22,7 @@ type Registry struct {
 	relays map[string]*relay // by the layout whose names they keep alive
 }
 
-// New makes the registry of a process of the given version and commit.
+// New makes the registry for a process of this version and commit.
 func New(version, commit string) *Registry {
 	r := &Registry{prometheus: prometheus.NewRegistry(), relays: map[string]*relay{}}
 	r.logins = prometheus.NewCounter(prometheus.CounterOpts{
@@ -37,8 +35,7 @@ func New(version, commit string) *Registry {
 	return r
 }
 
-// Configuration tells the hash of the configuration: processes that run
-// with different ones can be found.
+// Configuration exports the hash of the configuration, so that processes with different ones can be found.
 func (r *Registry) Configuration(hash string) {
 	r.info("config_info", "Always 1; the hash of the configuration, without its secrets, is in the label.", prometheus.Labels{"hash": hash})
 }
@@ -49,17 +46,17 @@ func (r *Registry) info(name, help string, labels prometheus.Labels) {
 	))
 }
 
-// RefusedLogin counts wrong credentials over HTTP.
+// RefusedLogin counts a login over HTTP with wrong credentials.
 func (r *Registry) RefusedLogin() { r.logins.Inc() }
 
-// Handler serves the metrics.
+// Handler returns the handler that serves the metrics.
 func (r *Registry) Handler() http.Handler {
 	return promhttp.HandlerFor(r.prometheus, promhttp.HandlerOpts{Registry: r.prometheus, EnableOpenMetrics: true})
 }
 
 const namespace = "outbox_cdc"
 
-// maker makes and registers metrics of one stream, whose name is a label of each.
+// maker makes and registers metrics of one stream. The stream's name is a label of each.
 type maker struct {
 	registry *prometheus.Registry
 	stream   prometheus.Labels

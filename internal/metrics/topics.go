@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
-// maxTopics bounds the label: topics come from rows.
+// maxTopics bounds the values of the label topic, because topics come from rows.
 const maxTopics = 200
 
 const otherTopics = "other"
@@ -24,7 +24,7 @@ type topicCounters struct {
 	ages                                 Latencies
 }
 
-// topic gives a topic's counters; the caller holds topicsMu.
+// topic returns a topic's counters. The caller holds topicsMu.
 func (s *Stream) topic(name topicName) *topicCounters {
 	if c := s.topics[name]; c != nil {
 		return c
@@ -44,7 +44,7 @@ func (s *Stream) topic(name topicName) *topicCounters {
 	return c
 }
 
-// bounded is the topic itself, or other when there are too many already.
+// bounded returns the topic itself, or "other" if there are too many already.
 func (s *Stream) bounded(name topicName) topicName {
 	if s.topics[name] == nil && len(s.topics) >= maxTopics {
 		name.topic = otherTopics
@@ -52,12 +52,12 @@ func (s *Stream) bounded(name topicName) topicName {
 	return name
 }
 
-// topicOutcome counts rows of one topic, and how old they were when they were delivered; the caller
-// holds topicsMu.
+// topicOutcome counts rows of one topic, and how old they were when they were delivered. The caller holds
+// topicsMu.
 func (s *Stream) topicOutcome(class outbox.Class, rows []*outbox.Row, ages *observations, now time.Time) {
 	name := topicName{rows[0].Cluster, rows[0].Topic}
 	if class != outbox.Delivered && s.topics[name] == nil && len(s.topics) >= maxTopics/2 {
-		name.topic = otherTopics // one that took no record may not exist: such names leave half of the labels to others
+		name.topic = otherTopics // a topic that accepted no record may not exist: such names use at most half of the labels
 	}
 	c, n := s.topic(name), float64(len(rows))
 	switch class {
@@ -76,7 +76,7 @@ func (s *Stream) topicOutcome(class outbox.Class, rows []*outbox.Row, ages *obse
 	}
 }
 
-// AgesOf are the ages of a topic of Topics.
+// AgesOf returns the ages of a topic that Topics returned.
 func (s *Stream) AgesOf(of *status.Topic) *Latencies {
 	s.topicsMu.Lock()
 	defer s.topicsMu.Unlock()
@@ -84,17 +84,17 @@ func (s *Stream) AgesOf(of *status.Topic) *Latencies {
 	return &ages
 }
 
-// countOf reads a counter back.
+// countOf reads a counter's value.
 func countOf(c prometheus.Counter) uint64 {
 	var m dto.Metric
-	if err := c.Write(&m); err != nil { // it has no way to fail
+	if err := c.Write(&m); err != nil { // it cannot fail
 		return 0
 	}
 	return uint64(m.GetCounter().GetValue())
 }
 
-// Topics is what became of rows by cluster and topic, since the process began; topics
-// beyond the first 200 count as other.
+// Topics returns the counts of rows by cluster and topic since the process began. Topics beyond the first 200
+// count as "other".
 func (s *Stream) Topics() []status.Topic {
 	s.topicsMu.Lock()
 	defer s.topicsMu.Unlock()
@@ -111,8 +111,8 @@ func (s *Stream) Topics() []status.Topic {
 	return list
 }
 
-// Shadowed counts pending rows that a stream in shadow would have published, by
-// topic, and those that cannot become a record.
+// Shadowed counts, by topic, pending rows that a stream in shadow mode would have published, and rows that
+// cannot become a record.
 func (s *Stream) Shadowed(rows []*outbox.Row) {
 	s.topicsMu.Lock()
 	defer s.topicsMu.Unlock()
@@ -125,7 +125,7 @@ func (s *Stream) Shadowed(rows []*outbox.Row) {
 			outcome = "error"
 		}
 		name := topicName{r.Cluster, r.Topic}
-		s.topic(name) // from here on it is among those known
+		s.topic(name) // from here on the topic is known
 		s.shadowRows.WithLabelValues(r.Table.String(), s.bounded(name).topic, outcome).Inc()
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// transactionMetrics are about streams that deliver exactly once. Others have none of them.
+// transactionMetrics are for streams with exactly-once delivery. Other streams have none.
 type transactionMetrics struct {
 	committed, aborted           *prometheus.CounterVec
 	tallyOpen, waiting, leftRows *prometheus.GaugeVec
@@ -31,8 +31,8 @@ func (m maker) transaction() transactionMetrics {
 	}
 }
 
-// ExactlyOnce says that the stream delivers exactly once to these clusters, and by which causes
-// transactions are aborted.
+// ExactlyOnce declares that the stream has exactly-once delivery to these clusters, and the possible causes
+// of aborted transactions.
 func (s *Stream) ExactlyOnce(clusters, causes []string) {
 	s.causes = causes
 	for _, c := range clusters {
@@ -44,8 +44,8 @@ func (s *Stream) ExactlyOnce(clusters, causes []string) {
 	s.register(s.transactionLatency)
 }
 
-// Transacted counts the end of a transaction: committed, took after it had its rows, or aborted
-// by a cause.
+// Transacted counts the end of a transaction. It was committed (took: the time since it had its rows) or, if
+// aborted is not empty, aborted for that cause.
 func (s *Stream) Transacted(cluster, aborted string, took time.Duration) {
 	if aborted != "" {
 		s.aborted.WithLabelValues(cluster, aborted).Inc()
@@ -55,7 +55,7 @@ func (s *Stream) Transacted(cluster, aborted string, took time.Duration) {
 	s.transactionLatency.observe(took.Seconds(), 1)
 }
 
-// Transactions is how many transactions of a cluster were committed and aborted, since the process began.
+// Transactions returns how many transactions of a cluster were committed and aborted since the process began.
 func (s *Stream) Transactions(cluster string) (committed, aborted uint64) {
 	for _, cause := range s.causes {
 		aborted += countOf(s.aborted.WithLabelValues(cluster, cause))
@@ -63,7 +63,7 @@ func (s *Stream) Transactions(cluster string) (committed, aborted uint64) {
 	return countOf(s.committed.WithLabelValues(cluster)), aborted
 }
 
-// Unended tells which partitions of a cluster lack the end of a transaction.
+// Unended sets which partitions of a cluster lack the end of a transaction.
 func (s *Stream) Unended(cluster string, partitions map[string][]int32) {
 	s.unended.DeletePartialMatch(prometheus.Labels{"cluster": cluster})
 	for topic, numbers := range partitions {
@@ -73,7 +73,8 @@ func (s *Stream) Unended(cluster string, partitions map[string][]int32) {
 	}
 }
 
-// Tally tells how a cluster's tally is: whether it is open, units behind its head, rows left.
+// Tally sets the state of a cluster's tally: whether it is open, how many units are noted behind its head,
+// and how many rows are left to mark.
 func (s *Stream) Tally(cluster string, open bool, waiting uint64, left int64) {
 	s.tallyOpen.WithLabelValues(cluster).Set(number(open))
 	s.waiting.WithLabelValues(cluster).Set(float64(waiting))
