@@ -1,8 +1,7 @@
-// Package admin serves a process's HTTP: /metrics, /healthz, /readyz and
-// /api/v1/status, over TLS and for those with credentials only where that is
-// configured. It reads states and changes none, and never touches a database or
-// a broker. The operator's page is package admin/page, which it serves where it
-// is handed one. cmd runs it next to the streams.
+// Package admin serves a process's HTTP: /metrics, /healthz, /readyz and /api/v1/status. TLS and credentials
+// are required only where they are configured. The package reads states and changes none, and never uses a
+// database or a broker. The operator's page is in package admin/page, which this package serves if it is
+// given a page. cmd runs it next to the streams.
 package admin
 
 import (
@@ -22,43 +21,41 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
-// Config is what is served.
+// Config says what is served, and to whom.
 type Config struct {
 	// Listen is the address, host:port.
 	Listen string
 	// Metrics serves /metrics.
 	Metrics http.Handler
 	Streams []Stream
-	// Version is told by /healthz.
+	// Version is shown by /healthz.
 	Version string
-	// CertFile and KeyFile (PEM) switch TLS on. They may be replaced while the
-	// process runs.
+	// CertFile and KeyFile (PEM) switch TLS on. The files may be replaced while the process runs.
 	CertFile, KeyFile string
-	// Auth is who may ask for anything but health.
+	// Auth says who may request what. Health is for everybody.
 	Auth Auth
-	// Hosts are names by which those without credentials may ask, besides
-	// addresses, localhost and the machine's own name.
+	// Hosts are further host names under which clients without credentials may send requests. IP addresses,
+	// localhost and the machine's own name are always allowed.
 	Hosts []string
-	// Refused is told of every login that is refused; it may be nil.
+	// Refused is called for every login that is refused; it may be nil.
 	Refused func()
 	Log     zerolog.Logger
-	// Page answers everything else; nil: nothing is there.
+	// Page answers all other requests; nil: they are not found.
 	Page http.Handler
-	// Stopping is called when Run begins to stop, so that long answers end.
+	// Stopping is called when Run begins to stop, so that long responses end.
 	Stopping func()
 }
 
-// Stream is one stream.
+// Stream gives access to the state of one stream.
 type Stream struct {
 	Name string
-	// Status is its replication connection's state.
+	// Status returns the state of the stream's replication connection.
 	Status func() metrics.Status
-	// Report is how it stands. Readiness goes by its findings.
+	// Report returns the stream's status. Its findings decide readiness.
 	Report func() status.Stream
 }
 
-// Bounds of a request: none needs more, and a slow client must not hold a
-// connection for long.
+// Bounds of a request. No request needs more, and a slow client must not keep a connection for long.
 const (
 	headerTimeout  = 5 * time.Second
 	requestTimeout = 10 * time.Second
@@ -68,14 +65,13 @@ const (
 	stopTimeout    = 2 * time.Second
 )
 
-// Server serves until its Run ends.
+// Server serves until Run returns.
 type Server struct {
 	listener net.Listener
 	http     *http.Server
 }
 
-// Listen takes the address and reads the certificate, so that a mistake is known
-// before anything starts.
+// Listen opens the address and reads the certificate, so that a mistake is found before anything starts.
 func Listen(cfg Config) (*Server, error) {
 	var encrypted *tls.Config
 	if cfg.CertFile != "" {
@@ -100,7 +96,7 @@ func Listen(cfg Config) (*Server, error) {
 	if encrypted != nil {
 		l = tls.NewListener(l, encrypted)
 	}
-	var one http.Protocols // one request at a time on a connection: HTTP/2 takes memory for each of many before it knows who asks
+	var one http.Protocols // one request at a time on a connection: HTTP/2 allocates memory for many requests before it knows the client
 	one.SetHTTP1(true)
 	server := &http.Server{
 		Handler:           handler,
@@ -118,10 +114,10 @@ func Listen(cfg Config) (*Server, error) {
 	return &Server{listener: l, http: server}, nil
 }
 
-// Address is what is listened on, with the port that was chosen for port 0.
+// Address returns the address that the server listens on, with the real port if the configured one is 0.
 func (s *Server) Address() string { return s.listener.Addr().String() }
 
-// Run serves until ctx ends. Requests under way then get a moment to finish.
+// Run serves until ctx ends. Requests in progress then get a moment to finish.
 func (s *Server) Run(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- s.http.Serve(s.listener) }()
@@ -133,7 +129,7 @@ func (s *Server) Run(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	if err := s.http.Shutdown(bounded); err != nil {
-		_ = s.http.Close() // a client that keeps its connection busy
+		_ = s.http.Close() // closes the connections of clients that are still busy
 	}
 	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -141,7 +137,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// refused counts and logs a login. The log's own limit bounds the lines.
+// refused counts and logs a refused login. The log's own limit bounds the number of lines.
 func (cfg *Config) refused(r *http.Request, user string) {
 	if cfg.Refused != nil {
 		cfg.Refused()
@@ -150,7 +146,7 @@ func (cfg *Config) refused(r *http.Request, user string) {
 		Msg("refused wrong credentials over HTTP; after a few from one address the next have to wait")
 }
 
-// Handler answers the requests, at the times told by now.
+// Handler returns the handler of all requests. now is its clock.
 func Handler(cfg Config, now func() time.Time) (http.Handler, error) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", cfg.Metrics)
@@ -180,14 +176,14 @@ type Readiness struct {
 	Streams []StreamReadiness `json:"streams"`
 }
 
-// StreamReadiness is one stream's part of it.
+// StreamReadiness is the part of Readiness about one stream.
 type StreamReadiness struct {
 	Name   string `json:"name"`
 	Ready  bool   `json:"ready"`
 	Mode   string `json:"mode"`
 	Leader bool   `json:"leader"`
-	// Silence is how long ago the last message came, in seconds; left out where
-	// there was none.
+	// Silence is how long ago the last message came on the replication connection, in seconds. It is left out
+	// if none came yet.
 	Silence *float64 `json:"silence_seconds,omitempty"`
 	// Reason says why the stream is not ready.
 	Reason string `json:"reason,omitempty"`
@@ -217,7 +213,7 @@ func readiness(w http.ResponseWriter, r *http.Request, streams []Stream, now tim
 	}
 }
 
-// hidden stands for what only those with credentials may see.
+// hidden returns what clients without credentials see in place of a text.
 func hidden(text string) string {
 	if text == "" {
 		return ""
@@ -229,10 +225,10 @@ func noStream(w http.ResponseWriter, name string) {
 	refuse(w, http.StatusNotFound, fmt.Sprintf("there is no stream %q", name))
 }
 
-// readinessOf says whether a stream is ready: no finding blocks it. It has been seen to be able to do its work since the
-// process started, and now it is the standby of another process, or leads, hears from PostgreSQL, and nothing keeps
-// all rows of a Kafka cluster or of a table from being published. Single topics, keys and rows that wait are no reason
-// to hold up a rolling update.
+// readinessOf reports whether a stream is ready, which means that no finding blocks it. The stream has been
+// seen able to work since the process started. And now it is a standby of another process, or it leads, hears
+// from PostgreSQL, and can publish the rows of every Kafka cluster and every table. Single topics, keys and
+// rows that wait are no reason to hold up a rolling update.
 func readinessOf(s Stream, now time.Time) StreamReadiness {
 	st, report := s.Status(), s.Report()
 	out := StreamReadiness{Name: s.Name, Ready: true, Mode: report.Mode, Leader: st.Leader}
@@ -247,7 +243,7 @@ func readinessOf(s Stream, now time.Time) StreamReadiness {
 	return out
 }
 
-// serveStatus answers GET /api/v1/status, of one stream with ?stream=NAME.
+// serveStatus answers GET /api/v1/status. ?stream=NAME restricts it to one stream.
 func serveStatus(w http.ResponseWriter, r *http.Request, cfg *Config, now time.Time) {
 	body := status.Report{At: now.UTC(), Version: cfg.Version, Process: r.Host, Streams: []status.Stream{}}
 	wanted := r.URL.Query().Get("stream")
@@ -267,8 +263,7 @@ func serveStatus(w http.ResponseWriter, r *http.Request, cfg *Config, now time.T
 	answer(w, http.StatusOK, body)
 }
 
-// withoutDetails leaves counts and states, and takes out what names keys, topics,
-// roles and hosts.
+// withoutDetails keeps counts and states, and removes texts that name keys, topics, roles and hosts.
 func withoutDetails(s *status.Stream) {
 	s.Reason, s.Error = hidden(s.Reason), hidden(s.Error)
 	s.Findings = slices.Clone(s.Findings)
@@ -292,5 +287,5 @@ func answer(w http.ResponseWriter, status int, body any) {
 	w.WriteHeader(status)
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	_ = e.Encode(body) // the client went away
+	_ = e.Encode(body) // fails only if the client has gone away
 }

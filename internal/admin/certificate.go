@@ -15,15 +15,14 @@ type certificate struct {
 
 	mu       sync.Mutex
 	loaded   *tls.Certificate
-	changed  time.Time // of the files that were loaded
+	changed  time.Time // modification time of the loaded files
 	lookedAt time.Time
 }
 
-// lookEvery bounds how often the files are looked at.
+// lookEvery is the shortest time between two checks of the files.
 const lookEvery = 10 * time.Second
 
-// get is the current certificate. A new one that cannot be read (yet) leaves
-// the one before in use.
+// get returns the present certificate. If a new one cannot be read (yet), the previous one stays in use.
 func (c *certificate) get(now time.Time) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

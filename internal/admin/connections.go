@@ -8,11 +8,11 @@ import (
 	"sync"
 )
 
-// connections bounds how many there are, since they take descriptors that the
-// database and the brokers need. A client that opens many and asks nothing must not
-// keep others out: a new connection takes the place of the one that has asked nothing
-// for longest, of the same address if that has its share already. Where all are busy, it
-// takes the place of one of the address that has most, unless its own has as many.
+// connections bounds the number of open connections, because they use file descriptors that the database and
+// the brokers need. A client that opens many connections and sends nothing must not keep others out. So a new
+// connection replaces the idle one that has been idle longest; if the new one's address already has its
+// share, it replaces one of that address. If all connections are busy, it replaces one of the address with
+// the most connections, unless its own address has as many.
 type connections struct {
 	mu   sync.Mutex
 	all  map[net.Conn]*held
@@ -23,11 +23,11 @@ type connections struct {
 // held is an open connection.
 type held struct {
 	from  netip.Prefix
-	busy  bool   // a request is being answered
-	since uint64 // when that changed, in ticks
+	busy  bool   // a request is in progress
+	since uint64 // when busy changed last, in ticks
 }
 
-// Bounds of connections. One address has no more than a part of them.
+// Bounds of connections. A single address gets at most a fraction of them.
 const (
 	maxConnections = 512
 	maxOfOne       = 128
@@ -37,7 +37,7 @@ func newConnections() *connections {
 	return &connections{all: map[net.Conn]*held{}, from: map[netip.Prefix]int{}}
 }
 
-// changed is http.Server's ConnState.
+// changed is the ConnState hook of http.Server.
 func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,7 +61,7 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// closeIdlest closes the one of these that has asked nothing for longest, if there is one.
+// closeIdlest closes the connection that has been idle longest among those that match, if there is one.
 func (c *connections) closeIdlest(among func(*held) bool) bool {
 	var idlest net.Conn
 	for conn, h := range c.all {
@@ -77,8 +77,8 @@ func (c *connections) closeIdlest(among func(*held) bool) bool {
 	return true
 }
 
-// closeOfMany closes the longest busy connection of the address with the most connections, if it
-// has more than the newcomer's will have.
+// closeOfMany closes the connection that has been busy longest at the address with the most connections, if
+// that address has more than the newcomer's address will have.
 func (c *connections) closeOfMany(newcomer netip.Prefix) bool {
 	most := newcomer
 	for from, n := range c.from {
@@ -111,7 +111,7 @@ func (c *connections) drop(conn net.Conn) {
 	}
 }
 
-// cut closes without TLS's farewell, which could wait for the other side.
+// cut closes a connection without the closing message of TLS, which could wait for the other side.
 func cut(conn net.Conn) {
 	if encrypted, ok := conn.(*tls.Conn); ok {
 		conn = encrypted.NetConn()

@@ -18,46 +18,45 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/transport"
 )
 
-// guard stands before every path: it says who asks and what they may, and
-// refuses what they may not.
+// guard checks every request first: it identifies the client, and refuses what the client may not do.
 type guard struct {
 	next   http.Handler
 	users  []*user
-	open   Role // of those without credentials
+	open   Role // role of clients without credentials
 	hosts  map[string]bool
 	logins *logins
 	tls    bool
-	// tell is told of each refused login.
+	// tell is called for each refused login.
 	tell func(r *http.Request, user string)
 	now  func() time.Time
 }
 
-// Role is what somebody may do; each may do what those before may.
+// Role is what a client may do. Each role may do what the roles before it may.
 type Role int
 
 // The roles.
 const (
-	Nobody   Role = iota // health only
-	Metrics              // metrics, and the status without rows' keys
-	Viewer               // everything that changes nothing
-	Operator             // change rows, pause and resume
+	Nobody   Role = iota // only health
+	Metrics              // metrics, and the status without keys of rows
+	Viewer               // everything that only reads
+	Operator             // may also change rows, pause and resume
 )
 
-// Auth is who may ask for what. Without users everybody may read: rows' keys and
-// reasons only where the address is loopback.
+// Auth says who may request what. Without users, everybody may read; keys of rows and reasons are then shown
+// only on a loopback address.
 type Auth struct{ Users []User }
 
 // User is one credential: a name and a password, or a token.
 type User struct {
 	Role     Role
-	Name     string // Authorization: Basic …; empty: a token
-	Password Secret // or the token, Authorization: Bearer …
+	Name     string // for basic authentication; empty: Password is a token
+	Password Secret // or the bearer token
 }
 
-// Secret tells a secret as it is now.
+// Secret returns a secret as it is now.
 type Secret func(context.Context) (string, error)
 
-// asker is who asks, in the request's context.
+// asker is the client of a request. It is in the request's context.
 type asker struct {
 	role Role
 	name string
@@ -70,14 +69,13 @@ func asking(r *http.Request) asker {
 	return a
 }
 
-// NameOf says who asks, for the log.
+// NameOf returns the client's name for the log.
 func NameOf(r *http.Request) string { return asking(r).name }
 
-// MayAct says whether the asker may change rows.
+// MayAct reports whether the client may change rows.
 func MayAct(r *http.Request) bool { return asking(r).role >= Operator }
 
-// details says whether the asker may see reasons, with roles and hosts in them,
-// and keys of rows.
+// details reports whether the client may see reasons (which name roles and hosts) and keys of rows.
 func details(r *http.Request) bool { return asking(r).role >= Viewer }
 
 const bodyBytes = 64 << 10
@@ -104,7 +102,7 @@ func newGuard(cfg *Config, next http.Handler, now func() time.Time) (*guard, err
 	return g, nil
 }
 
-// ServeHTTP is part of http.Handler.
+// ServeHTTP implements http.Handler.
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if g.tls {
@@ -136,11 +134,11 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// withoutBody keeps the server from waiting for a body that nobody reads: it would throw it away,
-// for as long as a request may take, before it answers.
+// withoutBody keeps the server from waiting for a request body that nobody reads. Otherwise it would read and
+// discard the body, for as long as a request may take, before it responds.
 func withoutBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // not of every ResponseWriter
+		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // not every ResponseWriter supports it
 	}
 }
 
@@ -148,8 +146,8 @@ func refuse(w http.ResponseWriter, code int, why string) {
 	answer(w, code, map[string]string{"error": why})
 }
 
-// need is the least role for a request. Health is told to everybody, since
-// probes carry no credentials; what is not for everybody is left out of it.
+// need returns the lowest role that a request needs. Health is for everybody, since probes carry no
+// credentials; details are left out of it.
 func need(r *http.Request) Role {
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
@@ -164,17 +162,17 @@ func need(r *http.Request) Role {
 
 // ---- who asks ----
 
-// standing is what became of a request's credentials.
+// standing is the result of checking a request's credentials.
 type standing int
 
 const (
-	none    standing = iota // it came with none, or with wrong ones
-	known                   // they are somebody's
-	tooMany                 // they were not looked at
+	none    standing = iota // there are none, or they are wrong
+	known                   // they belong to a user
+	tooMany                 // they were not checked: too many tries
 )
 
-// identify compares in a time that does not depend on what is wrong. Wrong
-// credentials cost a try, which the address gets back after a while.
+// identify compares credentials in constant time. Wrong credentials use up one try of the address, which it
+// gets back after a while.
 func (g *guard) identify(r *http.Request) (asker, standing) {
 	stranger := asker{g.open, "anybody"}
 	name, text, given := credentials(r)
@@ -196,7 +194,7 @@ func (g *guard) identify(r *http.Request) (asker, standing) {
 	return stranger, none
 }
 
-// credentials are those of a request; a token has no name.
+// credentials returns the credentials of a request. A token has no name.
 func credentials(r *http.Request) (name, text string, given bool) {
 	if name, text, given = r.BasicAuth(); given && name != "" {
 		return name, text, true
@@ -205,14 +203,14 @@ func credentials(r *http.Request) (name, text string, given bool) {
 	return "", text, given || bearer
 }
 
-// Whom a login is for, if not a user by its number.
+// Values of claimed that are not the index of a user.
 const (
 	unknownName = -1
 	anyToken    = -2
 )
 
-// claimed is which user a login is for, so that wrong tries for one do not lock
-// out the others behind the same proxy: its number, or one for all unknown names.
+// claimed returns which user a login is for: the user's index, or one value for all unknown names. Tries are
+// counted by it, so that wrong tries for one user do not lock out the others behind the same proxy.
 func (g *guard) claimed(name string) int {
 	if name == "" {
 		return anyToken
@@ -220,8 +218,8 @@ func (g *guard) claimed(name string) int {
 	return slices.IndexFunc(g.users, func(u *user) bool { return u.Name == name }) // or unknownName
 }
 
-// label is who a login claims to be, for the log: never what was typed, which may
-// be a password in the wrong field.
+// label returns who a login claims to be, for the log. It is never what was typed, which may be a password in
+// the wrong field.
 func (g *guard) label(claimed int) string {
 	switch claimed {
 	case anyToken:
@@ -232,8 +230,7 @@ func (g *guard) label(claimed int) string {
 	return g.users[claimed].Name
 }
 
-// user is a User whose secret is asked for again now and then, so that it can
-// be changed while the process runs.
+// user is a User whose secret is read again at intervals, so that it can be changed while the process runs.
 type user struct {
 	User
 	log zerolog.Logger
@@ -243,7 +240,7 @@ type user struct {
 	asked  time.Time
 }
 
-// askAgain is how old a secret may be. One that cannot be had keeps the one before.
+// askAgain is how old a secret may be. If it cannot be read again, the old one stays valid.
 const askAgain = time.Minute
 
 func (u *user) is(name, text string, now time.Time) bool {
@@ -263,7 +260,7 @@ func (u *user) is(name, text string, now time.Time) bool {
 	return same(name, u.Name) && right && text != ""
 }
 
-// refresh reads the secret. Other requests go on with the one before meanwhile.
+// refresh reads the secret. Other requests use the old one meanwhile.
 func (u *user) refresh(now time.Time) error {
 	u.mu.Lock()
 	u.asked = now
@@ -295,11 +292,11 @@ func same(a, b string) bool {
 
 // ---- by which name ----
 
-// hosts are the names that are ours besides addresses. A browser can be made to
-// believe that another site's name leads here (DNS rebinding), and would then
-// show that site what we answer; it can do so with no address, nor with these.
+// hosts returns our own host names, besides IP addresses. A browser can be made to believe that another
+// site's name leads here (DNS rebinding); it would then show our responses to that site. This is impossible
+// with an IP address, and with these names.
 func hosts(configured []string) map[string]bool {
-	all := map[string]bool{"localhost": true, "": true} // none is sent by HTTP/1.0, which no browser speaks
+	all := map[string]bool{"localhost": true, "": true} // HTTP/1.0 sends no name, but no browser uses it
 	if own, err := os.Hostname(); err == nil {
 		all[strings.ToLower(own)] = true
 	}

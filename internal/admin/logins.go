@@ -6,28 +6,27 @@ import (
 	"time"
 )
 
-// logins slows down guessers of credentials: an address has a few tries for each
-// user, and gets one back every few seconds. Further ones are refused without
-// being looked at, at once, so that they cost nothing.
+// logins slows down the guessing of credentials. An address has a few tries for each user, and gets one back
+// every few seconds. Further tries are refused at once without being checked, so they cost nothing.
 type logins struct {
 	now func() time.Time
 
 	mu    sync.Mutex
-	tries map[login]*tries // at most maxLogins
+	tries map[login]*tries // at most maxLogins entries
 }
 
-// login is who tries to be whom.
+// login is an address and the user that it claims to be.
 type login struct {
 	from netip.Prefix
 	user int
 }
 
-// Bounds of guessing: some 9,000 tries a day for each address and user.
+// Bounds of guessing. They allow some 9,000 tries a day per address and user.
 const (
 	mostTries = 10
 	tryEvery  = 10 * time.Second
 	maxLogins = 16384
-	// lookedAt is how many are looked at to choose the one that gives way to a new address.
+	// lookedAt is how many entries are considered when one has to be dropped for a new address.
 	lookedAt = 64
 )
 
@@ -35,7 +34,7 @@ func newLogins(now func() time.Time) *logins {
 	return &logins{now: now, tries: map[login]*tries{}}
 }
 
-// begin takes a try; false: there is none left.
+// begin takes a try. false: there is none left.
 func (l *logins) begin(remote string, user int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,7 +49,7 @@ func (l *logins) begin(remote string, user int) bool {
 	return true
 }
 
-// succeeded gives the try of begin back.
+// succeeded gives back the try that begin took.
 func (l *logins) succeeded(remote string, user int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,13 +70,13 @@ func (l *logins) of(remote string, user int) *tries {
 	return t
 }
 
-// forgetOne makes room for a new address, which must not be refused because others guess. It looks at
-// some, and forgets the one with most tries left, the oldest where several have as many.
+// forgetOne makes room for a new address, which must not be refused because other addresses guess. It
+// considers some entries and drops the one with the most tries left; among equals, the oldest.
 func (l *logins) forgetOne() {
 	var chosen login
 	var best *tries
 	n := 0
-	for which, t := range l.tries { // in no order
+	for which, t := range l.tries { // in random order
 		if best == nil || t.left > best.left || t.left == best.left && t.at.Before(best.at) {
 			chosen, best = which, t
 		}
@@ -88,13 +87,13 @@ func (l *logins) forgetOne() {
 	delete(l.tries, chosen)
 }
 
-// tries are those that are left, and since when.
+// tries is the number of tries left, and since when.
 type tries struct {
 	left int
 	at   time.Time
 }
 
-// origin is what one client can choose its address from: a whole /64 of IPv6.
+// origin returns the range of addresses that one client can choose from: for IPv6 a whole /64.
 func origin(remote string) netip.Prefix {
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Action is what is done to rows.
+// Action is a kind of change to rows.
 type Action string
 
 // The actions.
@@ -32,22 +32,22 @@ const (
 	Dismiss Action = "dismiss"
 )
 
-// Operation is what an operator does to rows of one table.
+// Operation is a change that an operator makes to rows of one table.
 type Operation struct {
 	Action Action
 	Filter tablesql.Filter // its State follows from the action
 	// Status of Dismiss.
 	Status string
-	// Limit is the most rows to take, the first in the order of sweeping.
-	// At most MaxLimit.
+	// Limit is the largest number of rows to change, the first ones in the order of sweeping. At most
+	// MaxLimit.
 	Limit int
-	// PerSecond is the most rows changed in a second; 0: no limit.
+	// PerSecond is the largest number of rows changed per second; 0: no limit.
 	PerSecond int
-	// Progress is told after each page; it may be nil.
+	// Progress is called after each page; it may be nil.
 	Progress func(done, of int)
 }
 
-// State is the state of the rows that the action is for.
+// State returns the state of the rows that the action is for.
 func (a Action) State() tablesql.RowState {
 	if a == Replay {
 		return tablesql.RowsSent
@@ -98,11 +98,11 @@ type Result struct {
 // sampleRows is how many rows a plan shows.
 const sampleRows = 5
 
-// Plan looks what the operation would do and changes nothing.
+// Plan finds out what the operation would do. It changes nothing.
 func (t *Table) Plan(ctx context.Context, op Operation) (Plan, error) {
 	op.Filter.State = op.Action.State()
 	var p Plan
-	if _, err := t.change(&op); err != nil { // a table that cannot
+	if _, err := t.change(&op); err != nil { // an error if the table cannot serve the operation
 		return p, err
 	}
 	var err error
@@ -120,8 +120,8 @@ func (t *Table) Plan(ctx context.Context, op Operation) (Plan, error) {
 	return p, err
 }
 
-// order looks whether the rows' keys went on without them. It may take a scan
-// of the table, so it has little time; without an answer it says so.
+// order finds out whether later rows of the rows' keys were already SENT. That may take a scan of the table,
+// so it has a short timeout. If there is no answer in time, the result says so.
 func (t *Table) order(ctx context.Context, op *Operation) (Order, error) {
 	ids, err := t.ids(ctx, &op.Filter, min(orderRows, op.Limit))
 	if err != nil || len(ids) == 0 {
@@ -146,7 +146,7 @@ func (t *Table) order(ctx context.Context, op *Operation) (Order, error) {
 	return o, nil
 }
 
-// ids reads the ids of picked rows.
+// ids reads the ids of the selected rows.
 func (t *Table) ids(ctx context.Context, filter *tablesql.Filter, limit int) ([]string, error) {
 	var ids []string
 	bytes := 0
@@ -182,8 +182,8 @@ func (t *Table) change(op *Operation) (*tablesql.Change, error) {
 	return nil, fmt.Errorf("rows cannot be changed by %q: write %s, %s, %s or %s", op.Action, Requeue, Replay, Delete, Dismiss)
 }
 
-// Do carries the operation out, a page at a time, each page committed by itself. After an error
-// the Result says what was done until then.
+// Do carries the operation out, one page at a time. Each page is committed by itself. After an error, Result
+// says what was done until then.
 func (t *Table) Do(ctx context.Context, op Operation) (Result, error) {
 	op.Filter.State = op.Action.State()
 	result := Result{IDs: [][]string{}}
@@ -197,7 +197,7 @@ func (t *Table) Do(ctx context.Context, op Operation) (Result, error) {
 	}
 	size := pageRows
 	if op.PerSecond > 0 {
-		size = min(size, op.PerSecond) // at most a second's worth
+		size = min(size, op.PerSecond) // at most the rows of one second
 	}
 	began, done := time.Now(), 0
 	for page := range slices.Chunk(ids, size) {
@@ -221,8 +221,8 @@ func (t *Table) Do(ctx context.Context, op Operation) (Result, error) {
 	return result, nil
 }
 
-// Audit logs who changed rows, also when it ended with an error, whatever the level of the log is. The
-// fields of who say by whom, and which rows were asked for.
+// Audit logs who changed rows, at every log level, and also after an error. who adds the fields that say by
+// whom, and which rows were requested.
 func (t *Table) Audit(log zerolog.Logger, stream string, op *Operation, result *Result, err error, who func(*zerolog.Event)) {
 	if result.Changed == 0 {
 		return

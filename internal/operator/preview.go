@@ -15,10 +15,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// Preview is the records that picked rows would become, the first in the order of
-// sweeping. Package mapping makes them, as everywhere. A row that cannot become a
-// record has its error. most bounds the bytes that are kept; one row always is.
-// Nothing is published or changed.
+// Preview returns the records that the selected rows would become, the first ones in the order of sweeping.
+// Package mapping makes them, as everywhere. A row that cannot become a record has its error. most bounds the
+// bytes that are kept; one row is always kept. Preview publishes and changes nothing.
 func (t *Table) Preview(ctx context.Context, filter *tablesql.Filter, limit, most int) ([]*outbox.Row, error) {
 	rows, err := t.preview(ctx, t.relation, filter, limit, most)
 	if tablesql.Unprintable(err) && t.relation.Table.Stateful() {
@@ -27,7 +26,7 @@ func (t *Table) Preview(ctx context.Context, filter *tablesql.Filter, limit, mos
 	return rows, err
 }
 
-// previewEach makes each record by itself; of a row that cannot be printed, without its long values.
+// previewEach makes each record by itself. A row that cannot be printed comes without its long values.
 func (t *Table) previewEach(ctx context.Context, filter *tablesql.Filter, limit, most int) ([]*outbox.Row, error) {
 	ids, err := t.ids(ctx, filter, limit)
 	var all []*outbox.Row
@@ -79,8 +78,8 @@ func (t *Table) preview(ctx context.Context, relation *tablesql.Relation, filter
 	return p.rows[:side.AttachAll()], nil
 }
 
-// PreviewOf is Preview of a row that is not in the table: a JSON object with its
-// columns. PostgreSQL reads the values by the columns' types.
+// PreviewOf is Preview for a row that is not in the table: a JSON object with its columns. PostgreSQL
+// converts the values to the columns' types.
 func (t *Table) PreviewOf(ctx context.Context, object []byte) (*outbox.Row, error) {
 	var fields map[string]json.RawMessage
 	d := json.NewDecoder(bytes.NewReader(object))
@@ -118,7 +117,7 @@ func (e *InputError) Error() string { return "the given row: " + e.Problem }
 
 var errNotOurs = errors.New("the row is not ours by its mapping (rows, or topic.otherwise: leave): it is left alone")
 
-// preview makes rows of a result.
+// preview makes rows from a query's result.
 type preview struct {
 	plan    *mapping.Plan
 	columns []tablesql.RowColumn
@@ -150,7 +149,7 @@ func (p *preview) each(row [][]byte) error {
 		p.values[i], at = value, at+width
 	}
 	made := p.plan.Row(p.values, &p.arena)
-	if !p.plan.Ours(p.values, &p.arena) { // only a given row: of the table's, others are not read
+	if !p.plan.Ours(p.values, &p.arena) { // only for a given row: rows of the table that are not ours are not read
 		made.Err = errNotOurs
 	}
 	p.rows, p.bytes = append(p.rows, made), p.bytes+made.Size()

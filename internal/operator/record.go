@@ -57,7 +57,7 @@ type Bytes struct {
 	Length int `json:"bytes"`
 }
 
-// RecordOf describes a row of a preview.
+// RecordOf describes the record of a previewed row.
 func RecordOf(r *outbox.Row) Record {
 	s := Record{ID: outbox.SplitID(r.ID), Pending: r.Pending, Cluster: r.Cluster, Topic: r.Topic, Key: bytesOf(r.Key), Headers: []RecordHeader{}, Value: bytesOf(r.Value)}
 	if r.Err != nil {
@@ -81,7 +81,7 @@ func RecordOf(r *outbox.Row) Record {
 	return s
 }
 
-// bytesOf is nil for nil, which Kafka tells from what is empty.
+// bytesOf returns nil for nil: for Kafka, nil and empty are different.
 func bytesOf(b []byte) *Bytes {
 	if b == nil {
 		return nil
@@ -95,19 +95,19 @@ func bytesOf(b []byte) *Bytes {
 	return s
 }
 
-// Raw are the bytes; nil: there are none, or they are hidden.
+// Raw returns the bytes; nil: there are none, or they are hidden.
 func (b *Bytes) Raw() []byte {
 	switch {
 	case b != nil && b.Text != nil:
 		return []byte(*b.Text)
 	case b != nil && b.Base64 != nil:
-		raw, _ := base64.StdEncoding.DecodeString(*b.Base64) // bytesOf wrote it
+		raw, _ := base64.StdEncoding.DecodeString(*b.Base64) // written by bytesOf
 		return raw
 	}
 	return nil
 }
 
-// Short is the bytes in a line of at most so many characters.
+// Short returns the bytes in one line of at most width characters.
 func (b *Bytes) Short(width int) string {
 	switch {
 	case b == nil:
@@ -118,7 +118,7 @@ func (b *Bytes) Short(width int) string {
 	return OneLine(*b.Text, width)
 }
 
-// OneLine is a text in a line of at most so many characters.
+// OneLine returns a text in one line of at most width characters.
 func OneLine(text string, width int) string {
 	runes := []rune(strings.Join(strings.Fields(text), " "))
 	if len(runes) <= width {
@@ -127,8 +127,7 @@ func OneLine(text string, width int) string {
 	return string(runes[:width-1]) + outbox.Ellipsis
 }
 
-// Hide leaves the length of what a record says, not the content: of its value and
-// of its headers' values.
+// Hide removes the content of the record's value and of its headers' values, and leaves their lengths.
 func (s *Record) Hide() {
 	s.Value.hide()
 	for i := range s.Headers {
@@ -136,7 +135,7 @@ func (s *Record) Hide() {
 	}
 }
 
-// HideKey leaves the key's length.
+// HideKey removes the key's content and leaves its length.
 func (s *Record) HideKey() { s.Key.hide() }
 
 func (b *Bytes) hide() {
@@ -145,8 +144,8 @@ func (b *Bytes) hide() {
 	}
 }
 
-// PayloadOf is a listed row's payload as its record has it; nil: it was not
-// listed, or is NULL. Listings print bytea in PostgreSQL's escape format.
+// PayloadOf returns a listed row's payload in the form that its record has; nil: it was not listed, or is
+// NULL. Listings print bytea in PostgreSQL's escape format.
 // https://www.postgresql.org/docs/current/functions-binarystring.html
 func (t *Table) PayloadOf(r *Row) []byte {
 	if r.Payload == nil {
@@ -158,7 +157,7 @@ func (t *Table) PayloadOf(r *Row) []byte {
 	return unescape(*r.Payload)
 }
 
-// unescape reads bytea's escape format: \\ and three octal digits.
+// unescape decodes the escape format of bytea: \\ and three octal digits.
 func unescape(text string) []byte {
 	out := make([]byte, 0, len(text))
 	for i := 0; i < len(text); i++ {

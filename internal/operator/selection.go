@@ -10,9 +10,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// Selection is a filter of rows as people write it, in flags or an address.
+// Selection is a filter of rows as people write it, in flags or in an address.
 type Selection struct {
-	IDs        []string // as outbox.Row has them
+	IDs        []string // in the form of outbox.Row.ID
 	Topic, Key *string
 	// Error is a regular expression.
 	Error string
@@ -28,7 +28,7 @@ type WrongField struct {
 
 func (e *WrongField) Error() string { return e.Err.Error() }
 
-// Filter is the selection of rows in a state. Its error is a *WrongField.
+// Filter returns the filter for rows in a state. The error is a *WrongField.
 func (s *Selection) Filter(state tablesql.RowState, now time.Time) (tablesql.Filter, error) {
 	f := tablesql.Filter{State: state, IDs: s.IDs, Topic: s.Topic, Key: s.Key, Error: s.Error}
 	var err error
@@ -44,8 +44,8 @@ func (s *Selection) Filter(state tablesql.RowState, now time.Time) (tablesql.Fil
 	return f, nil
 }
 
-// ParseMoment reads a time as people write it: RFC 3339, a date, a date and a
-// time of UTC, or a duration before now. Empty is the zero time.
+// ParseMoment parses a time that people write: RFC 3339, a date, a date with a time in UTC, or a duration
+// before now. An empty text gives the zero time.
 func ParseMoment(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -61,8 +61,8 @@ func ParseMoment(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q is not a time: write 2026-01-31T10:00:00Z, 2026-01-31 10:00 (UTC), 2026-01-31, or 2h for two hours ago", text)
 }
 
-// ParseID reads an id of so many columns as people write it: A,B or a JSON list.
-// Package tablesql sees whether it can be one of the table's.
+// ParseID parses an id of the given number of columns that people write: A,B or a JSON list. Package tablesql
+// checks whether it can be an id of the table.
 func ParseID(text string, columns int) string {
 	var parts []string
 	if strings.HasPrefix(text, "[") && json.Unmarshal([]byte(text), &parts) == nil {

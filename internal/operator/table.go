@@ -1,10 +1,9 @@
-// Package operator does what operators do to rows of outbox tables: list, count,
-// requeue, replay and discard them. Every change is one guarded statement per
-// page: a row that is not (any more) in the state that was asked for, and one
-// that somebody has locked, is passed over, so a row in flight is never touched.
+// Package operator carries out what operators do to rows of outbox tables: it lists, counts, requeues,
+// replays and discards them. Every change is one guarded statement per page. A row that is no longer in the
+// requested state, or that is locked, is skipped. So a row in flight is never changed.
 //
-// It publishes nothing and asks nobody for permission: the commands do. It is
-// called by cmd, with a connection of its own.
+// The package publishes nothing and does not ask for confirmation: the commands do. cmd calls it with a
+// connection of its own.
 package operator
 
 import (
@@ -24,25 +23,25 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// Bounds of what one statement does.
+// Bounds of a statement, and of an act.
 const (
 	pageRows = 500
-	// MaxLimit is the most rows that one act takes: their ids are read first, so
-	// that nothing is done twice to a row that fails again meanwhile.
+	// MaxLimit is the largest number of rows that one act changes. Their ids are read first, so that nothing
+	// is done twice to a row that fails again meanwhile.
 	MaxLimit = 1_000_000
-	// maxIDBytes of the rows that one act takes are kept: far more than MaxLimit ids of the usual kinds have.
+	// maxIDBytes is how many bytes of ids one act keeps: far more than MaxLimit ids of the usual kinds take.
 	maxIDBytes = 256 << 20
 	// MaxNamed is how many ids of changed rows are returned.
 	MaxNamed         = 100
-	maxExplained     = 100 // parks that a listing looks at
+	maxExplained     = 100 // number of parks that a listing considers
 	statementTimeout = time.Minute
-	printTimeout     = 10 * time.Second // of a listing that prints values to learn their lengths
-	orderTimeout     = 10 * time.Second // of the look whether order can be kept
-	orderRows        = 1000             // rows that are looked at for it
+	printTimeout     = 10 * time.Second // for a listing that has to print values to learn their lengths
+	orderTimeout     = 10 * time.Second // for finding out whether order can be kept
+	orderRows        = 1000             // number of rows considered for that
 	lockTimeout      = 5 * time.Second
 )
 
-// Table is an outbox table as operators see it. It is not safe for concurrent use.
+// Table is an outbox table with the operations of operators. It is not safe for concurrent use.
 type Table struct {
 	conn     *pgx.Conn
 	relation *tablesql.Relation
@@ -57,7 +56,7 @@ func Open(ctx context.Context, conn *pgx.Conn, t *outbox.Table) (*Table, error) 
 	return &Table{conn: conn, relation: relation}, nil
 }
 
-// Outbox is the table as it is configured.
+// Outbox returns the table as it is configured.
 func (t *Table) Outbox() *outbox.Table { return t.relation.Table }
 
 // Row is one row for people. Times are RFC 3339 in UTC.
@@ -93,7 +92,7 @@ type Row struct {
 	Parked string `json:"parked,omitempty"`
 }
 
-// IDText is the id as --id takes it.
+// IDText returns the id in the form that --id takes.
 func (r *Row) IDText() string { return strings.Join(r.ID, ",") }
 
 // Count is how many rows there are; Capped: more than N.
@@ -104,7 +103,7 @@ type Count struct {
 	Capped bool `json:"capped"`
 }
 
-// Count counts picked rows, up to a limit.
+// Count counts the selected rows, up to limit.
 func (t *Table) Count(ctx context.Context, filter *tablesql.Filter, limit int) (Count, error) {
 	step, err := t.relation.Counting(filter, limit)
 	if err != nil {
@@ -128,24 +127,25 @@ func (t *Table) Count(ctx context.Context, filter *tablesql.Filter, limit int) (
 type Shown struct {
 	// Payload: payloads of at most MaxPayload bytes are shown.
 	Payload bool
-	Parks   []outbox.Park // pending rows are told which of them they wait for
-	// Characters of each column at most, 0: a thousand, as many as status.last_error_max is unless it is set. What is
-	// longer ends in an ellipsis.
+	Parks   []outbox.Park // for each pending row, the listing names the park that it waits for
+	// Characters is how many characters of each column are shown; a longer text ends with an ellipsis. 0: a
+	// thousand, which is also the default of status.last_error_max.
 	Characters int
-	// Bytes at most are listed, and at least one row; 0: any number.
+	// Bytes is how many bytes are listed, and at least one row; 0: no limit.
 	Bytes int
-	// Newest: the last in the order of sweeping come first.
+	// Newest reverses the order: the last row in the order of sweeping comes first.
 	Newest bool
 }
 
-// MaxPayload is the longest payload that is shown, Whole as many characters as status.last_error_max may be.
+// MaxPayload is the longest payload in bytes that is shown. Whole is the largest value of
+// status.last_error_max, in characters.
 const (
 	MaxPayload = 64 << 20
 	Whole      = 1_000_000
 )
 
-// List lists picked rows in the order of sweeping. If the server cannot print a value, or
-// not in time, it lists them without values that can be long to print.
+// List lists the selected rows in the order of sweeping. If the server cannot print a value, or not in time,
+// List leaves out values that can be long to print.
 func (t *Table) List(ctx context.Context, filter *tablesql.Filter, limit int, shown Shown) ([]Row, error) {
 	rows, err := t.list(ctx, t.relation, printTimeout, filter, limit, shown)
 	if tablesql.Unprintable(err) || postgres.HasCode(err, pgerrcode.QueryCanceled) {
@@ -156,7 +156,7 @@ func (t *Table) List(ctx context.Context, filter *tablesql.Filter, limit int, sh
 
 func (t *Table) list(ctx context.Context, relation *tablesql.Relation, timeout time.Duration, filter *tablesql.Filter, limit int, shown Shown) ([]Row, error) {
 	parks := slices.Clone(shown.Parks)
-	slices.SortStableFunc(parks, func(a, b outbox.Park) int { return cmp.Compare(a.Scope.Kind, b.Scope.Kind) }) // the widest first
+	slices.SortStableFunc(parks, func(a, b outbox.Park) int { return cmp.Compare(a.Scope.Kind, b.Scope.Kind) }) // widest first
 	parks = parks[:min(len(parks), maxExplained)]
 	characters := cmp.Or(shown.Characters, 1000)
 	list := tablesql.List{Limit: limit, Characters: characters, Newest: shown.Newest}
@@ -190,7 +190,7 @@ func (t *Table) list(ctx context.Context, relation *tablesql.Relation, timeout t
 	return rows, nil
 }
 
-// unmarked is why rows of the table that were published cannot be marked, by their ids.
+// unmarked returns, by id, why published rows of the table cannot be marked.
 func unmarked(parks []outbox.Park, table *outbox.Table) map[string]string {
 	reasons := map[string]string{}
 	for i := range parks {
@@ -201,7 +201,7 @@ func unmarked(parks []outbox.Park, table *outbox.Table) map[string]string {
 	return reasons
 }
 
-// shorten cuts what has more characters than were to be shown.
+// shorten cuts texts with more than most characters.
 func (r *Row) shorten(most int) {
 	texts := []*string{&r.Topic, &r.Error}
 	if r.Key != nil {
@@ -240,10 +240,10 @@ func (t *Table) row(l *tablesql.Listed, parks []outbox.Park) (Row, error) {
 }
 
 func (t *Table) run(ctx context.Context, timeout time.Duration, step tablesql.Step) error {
-	if ends, bounded := ctx.Deadline(); bounded { // else the server would go on for an asker who is gone
+	if ends, bounded := ctx.Deadline(); bounded { // otherwise the server would go on for a client that has gone
 		timeout = max(time.Millisecond, min(timeout, time.Until(ends)*5/6))
 	}
-	// The server's own limit comes first and says more.
+	// The server's own timeout comes first, because its error says more.
 	ctx, cancel := context.WithTimeout(ctx, timeout*6/5)
 	defer cancel()
 	settings := tablesql.Settings{StatementTimeout: timeout, LockTimeout: lockTimeout}
@@ -254,7 +254,7 @@ func (t *Table) failure(doing string, err error) error {
 	return fmt.Errorf("%s of table %s: %w", doing, t.relation.Table, withHint(err, t.relation.Table, t.conn))
 }
 
-// PatternFault is why the server refused a regular expression, or empty.
+// PatternFault returns why the server refused a regular expression, or "".
 func PatternFault(err error) string {
 	if !postgres.HasCode(err, pgerrcode.InvalidRegularExpression) {
 		return ""
@@ -262,7 +262,7 @@ func PatternFault(err error) string {
 	return postgres.ServerError(err).Message
 }
 
-// withHint adds what ends a refusal.
+// withHint adds to a refusal what to do about it.
 func withHint(err error, t *outbox.Table, conn *pgx.Conn) error {
 	if PatternFault(err) != "" {
 		return postgres.WithHint(err, "--error is a regular expression: put \\ before a character that stands for itself")

@@ -1,6 +1,6 @@
-// Package slots looks at every replication slot of a server and says whose it
-// is, what it costs and what dropping it would do. It drops nothing by itself:
-// package replication has the statement, and the command asks first.
+// Package slots reads every replication slot of a server. It judges whose a slot is, what it costs, and what
+// dropping it would do. It drops nothing itself: package replication has the statement, and the command asks
+// first.
 package slots
 
 import (
@@ -83,27 +83,27 @@ func (c *Client) String() string {
 	return text
 }
 
-// Whose slots.
+// The values of Slot.Whose.
 const (
 	OfStream = "stream"
 	Orphan   = "orphan"
 	Other    = "other"
 )
 
-// Stream is a stream as somebody knows it: the configuration or a database.
+// Stream is a stream as the configuration or a database knows it.
 type Stream struct {
 	Name, Slot, Database string
-	// Configured: it is in the configuration.
+	// Configured: the stream is in the configuration.
 	Configured bool
 	// Stateless: its tables keep no state (published: none).
 	Stateless bool
-	// Led says who leads it now, or is empty.
+	// Led names the present leader; empty: there is none.
 	Led string
-	// Intruder says that it is no leader, and what ends its session.
+	// Intruder says that the lock's holder is not a leader, and how to end its session.
 	Intruder string
 }
 
-// List reads every slot of the server, not judged yet.
+// List reads every slot of the server. The slots are not judged yet.
 func List(ctx context.Context, q postgres.DB) ([]Slot, error) {
 	list, err := postgres.Collect(ctx, q, scan, sql.SlotsList)
 	if err != nil {
@@ -135,8 +135,8 @@ func scan(row pgx.CollectableRow) (Slot, error) {
 	return s, err
 }
 
-// Remembered reads the streams that a database knows. None where schema
-// outbox_cdc is not there, or not for this role.
+// Remembered reads the streams that a database knows. There are none if schema outbox_cdc does not exist, or
+// if the role may not read it.
 func Remembered(ctx context.Context, q postgres.DB, database string) ([]Stream, error) {
 	list, err := postgres.Collect(ctx, q, func(row pgx.CollectableRow) (Stream, error) {
 		s := Stream{Database: database}
@@ -151,7 +151,7 @@ func Remembered(ctx context.Context, q postgres.DB, database string) ([]Stream, 
 	return nil, fmt.Errorf("read the streams that database %s knows: %w", database, err)
 }
 
-// Judge says of each slot whose it is and what dropping it would do. It is pure.
+// Judge sets, for each slot, whose it is and what dropping it would do. It is a pure function.
 func Judge(list []Slot, known []Stream) {
 	for i := range list {
 		s := &list[i]
@@ -162,7 +162,7 @@ func Judge(list []Slot, known []Stream) {
 	}
 }
 
-// prefix begins the names that slots have unless the configuration says otherwise.
+// prefix begins the slots' names, unless the configuration has other ones.
 const prefix = "outbox_cdc_"
 
 func owner(s *Slot, known []Stream) *Stream {
@@ -186,7 +186,7 @@ func owner(s *Slot, known []Stream) *Stream {
 	return found
 }
 
-// frees is the WAL that only this slot holds back.
+// frees returns how many bytes of WAL only this slot holds back.
 func frees(list []Slot, at int) uint64 {
 	s := &list[at]
 	if s.restart == 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Activity is what a process remembers of a stream beyond how it stands now.
-// All of it is bounded, and gone with the process.
+// Activity is what a process remembers of a stream, beyond its present state. All of it is bounded, and lost
+// when the process ends.
 type Activity struct {
 	// Parks are single scopes, the widest first; the report counts them all.
 	Parks []Park `json:"parks"`
@@ -97,7 +97,7 @@ type Positions struct {
 // MaxParks is how many single parks an Activity lists.
 const MaxParks = 200
 
-// ListParks lists parks one by one, the widest first, then the oldest.
+// ListParks lists parks one by one, widest first, then oldest first.
 func ListParks(parks []outbox.Park) []Park {
 	sorted := slices.Clone(parks)
 	slices.SortStableFunc(sorted, func(a, b outbox.Park) int {

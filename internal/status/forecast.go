@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// Forecast says when a slot is at an end. It is the only place that does: the
-// page, the status command and the metric tell what it says of a stream, so that
-// they cannot contradict one another. The zero value is ready. It is not safe for
+// Forecast predicts when a slot will be lost. It is the only code that does: page, status command and metric
+// all show its result, so they cannot contradict one another. The zero value is ready. It is not safe for
 // concurrent use.
 type Forecast struct {
-	samples []retainedAt // of the last ForecastWindow, the oldest first
+	samples []retainedAt // from the last ForecastWindow, oldest first
 }
 
 type retainedAt struct {
@@ -18,19 +17,19 @@ type retainedAt struct {
 	retained uint64
 }
 
-// ForecastWindow is how far back growth is measured. A slot in use moves on in
-// steps of seconds to minutes, which are no trend.
+// ForecastWindow is how far back growth is measured. A slot in use advances in steps of seconds to minutes,
+// which are not a trend.
 const ForecastWindow = 5 * time.Minute
 
-// forecastOver is the least time that growth is measured over: over less, a single
-// step would be a prediction.
+// forecastOver is the shortest time over which growth is measured. Over less, a single step would look like a
+// trend.
 const forecastOver = time.Minute
 
-// Tell takes a sample of the slot, and fills in how fast its WAL grows and when it
-// is at an end, as far as that is known.
+// Tell takes a sample of the slot. It fills in how fast the slot's WAL grows and when the slot will be lost,
+// if that is known.
 func (f *Forecast) Tell(at time.Time, slot *Slot) {
 	if !slot.Exists || slot.WALStatus == "lost" {
-		f.samples = nil // it holds nothing back; a new one begins at its own size
+		f.samples = nil // a lost slot holds nothing back, and a new one begins at its own size
 		return
 	}
 	f.samples = append(f.samples, retainedAt{at, slot.Retained})
@@ -57,21 +56,20 @@ type Loss struct {
 	By string `json:"by"`
 }
 
-// What ends a slot.
+// The values of Loss.By.
 const (
 	LossByBudget = "budget"
 	LossByServer = "server"
 )
 
-// predict says when a slot is at an end whose retained WAL grows by so many bytes per
-// second: whichever comes first of the budget (0: none) and what the server keeps.
-// nil: not in sight.
+// predict returns when a slot will be lost whose retained WAL grows by growth bytes per second: when the
+// budget is used up (0: none), or what the server keeps, whichever comes first. nil: not in sight.
 func predict(slot *Slot, growth float64) *Loss {
 	if growth <= 0 || math.IsNaN(growth) || math.IsInf(growth, 0) {
 		return nil
 	}
 	var loss *Loss
-	if slot.Budget > 0 && !slot.Unbounded && slot.HeldBy == "" && slot.StalledBy == "" { // else moving on would not help
+	if slot.Budget > 0 && !slot.Unbounded && slot.HeldBy == "" && slot.StalledBy == "" { // otherwise advancing the slot would not help
 		left := max(0, float64(slot.Budget)-float64(slot.Retained))
 		loss = &Loss{Seconds: left / growth, By: LossByBudget}
 	}
@@ -81,18 +79,20 @@ func predict(slot *Slot, growth float64) *Loss {
 	return loss
 }
 
-// Bound is the nearer of wal_budget and what the server keeps for the slot, 0 where there is neither, and which of them it is.
+// Bound returns the nearer one of wal_budget and what the server keeps for the slot, in bytes, and which one
+// it is; 0: there is neither.
 func (s *Slot) Bound() (limit uint64, by string) {
 	if s.Safe == nil {
 		return s.Budget, LossByBudget
 	}
-	if kept := s.Retained + uint64(max(0, *s.Safe)); s.Budget == 0 || kept < s.Budget { // #nosec G115 -- not negative
+	if kept := s.Retained + uint64(max(0, *s.Safe)); s.Budget == 0 || kept < s.Budget { // not negative
 		return kept, LossByServer
 	}
 	return s.Budget, LossByBudget
 }
 
-// WALText says how much WAL the slot holds back of its nearer bound, and what the other one is.
+// WALText returns a sentence that compares the WAL that the slot holds back with its nearer bound, and names
+// the other bound.
 func (s *Slot) WALText() string {
 	limit, by := s.Bound()
 	held := Bytes(s.Retained) + " of " + Bytes(limit)
@@ -106,10 +106,10 @@ func (s *Slot) WALText() string {
 	case s.Safe == nil:
 		return held + " (wal_budget); the server has no limit (max_slot_wal_keep_size)"
 	}
-	return held + " (wal_budget); the server allows " + Bytes(uint64(*s.Safe)) + " more" // #nosec G115 -- the budget is nearer
+	return held + " (wal_budget); the server allows " + Bytes(uint64(*s.Safe)) + " more" // the budget is nearer
 }
 
-// EndText says when the slot is at an end, and what that rests on.
+// EndText returns a sentence about when the slot will be lost, and on what that rests.
 func (s *Slot) EndText() string {
 	switch {
 	case s.Growth == nil:
@@ -120,7 +120,7 @@ func (s *Slot) EndText() string {
 	return s.Loss.Text()
 }
 
-// Text says it to people.
+// Text returns the loss in words.
 func (l *Loss) Text() string {
 	if l == nil {
 		return "not in sight"

@@ -10,10 +10,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file judges a stream: the only place that does, so that mode, headline, color, page, status, JSON and
-// readiness say the same. Each finding that somebody should see names its alert.
+// This file judges a stream. It is the only code that does, so that mode, headline, color, page, status, JSON
+// and readiness agree. Each finding that somebody should act on names its alert.
 
-// The levels of a finding and of a stream, the worst first.
+// The levels of a finding and of a stream, worst first.
 const (
 	Bad  = "bad"
 	Warn = "warn"
@@ -23,7 +23,7 @@ const (
 
 var levels = []string{Bad, Warn, Note, Good}
 
-// Worse compares levels: negative where a is worse.
+// Worse compares two levels. The result is negative if a is worse.
 func Worse(a, b string) int { return cmp.Compare(slices.Index(levels, a), slices.Index(levels, b)) }
 
 // Finding is something about a stream that somebody should know.
@@ -49,13 +49,13 @@ type Finding struct {
 }
 
 const (
-	// UrgentLoss is when a slot's end is near, in seconds.
+	// UrgentLoss is how soon a slot's loss counts as urgent, in seconds.
 	UrgentLoss = 3600
 	longWait   = 300 // seconds, as in the alert OutboxRowsWait
 	oldCount   = 30 * time.Second
 )
 
-// Judge fills in what the state means: Level, ModeText and Findings, the worst first.
+// Judge fills in Level, ModeText and Findings (worst first).
 func Judge(s *Stream) {
 	j := judgment{s: s}
 	j.mode()
@@ -63,7 +63,7 @@ func Judge(s *Stream) {
 	j.kafka()
 	j.parks()
 	j.tables()
-	if s.Unproven != "" && !slices.ContainsFunc(j.found, func(f Finding) bool { return f.Level == Bad && f.Blocks }) { // else that is why
+	if s.Unproven != "" && !slices.ContainsFunc(j.found, func(f Finding) bool { return f.Level == Bad && f.Blocks }) { // otherwise that finding is the reason
 		j.add(Finding{
 			Level: Warn, Short: "not ready", Text: "It has not been seen to be able to do its work: " + s.Unproven,
 			Hint: "outbox-cdc check --stream " + s.Name + " says what is wrong, and the command that fixes it.", Blocks: true,
@@ -96,7 +96,7 @@ func Judge(s *Stream) {
 type judgment struct {
 	s        *Stream
 	found    []Finding
-	slotTold bool // that it is, or was, lost
+	slotTold bool // a finding says that the slot is, or was, lost
 }
 
 func (j *judgment) add(f Finding) { j.found = append(j.found, f) }
@@ -113,7 +113,7 @@ func (j *judgment) mode() {
 		alert = "OutboxNoLeader"
 	}
 	switch {
-	case s.Error != "" && s.Mode == ModeSweep: // rows go out, whatever keeps the stream from its slot
+	case s.Error != "" && s.Mode == ModeSweep: // rows are published, whatever keeps the stream from its slot
 		j.add(Finding{Level: Bad, Text: "Its rows are read from the table until this is put right: " + s.Error, Hint: check, Since: s.ErrorSince, Alert: alert})
 	case s.Error != "":
 		j.add(Finding{Level: Bad, Short: short, Text: "It does not work: " + s.Error, Hint: check, Since: s.ErrorSince, Alert: alert, Blocks: true})
@@ -138,10 +138,10 @@ func (j *judgment) mode() {
 
 func (j *judgment) slot() {
 	slot := j.s.Slot
-	if slot == nil || j.s.Unreachable { // else it is old
+	if slot == nil || j.s.Unreachable { // otherwise the slot's data is old
 		return
 	}
-	still := "Nothing is lost: the stream then reads its rows from the table." // whatever becomes of the slot
+	still := "Nothing is lost: the stream then reads its rows from the table." // true whatever happens to the slot
 	if slot.Unbounded {
 		still = "The tables keep no state: what was not published yet is lost with the slot."
 	}
@@ -218,11 +218,11 @@ func (j *judgment) kafka() {
 	}
 }
 
-// parks judges the groups. What is said of a group goes by its widest effect.
+// parks judges the groups of parks. The text about a group follows its widest effect.
 func (j *judgment) parks() {
-	whole := false             // a park of the stream is there
-	alike := map[string]*int{} // how many scopes are counted together, by kind and what is said
-	first := map[string]int{}  // the finding that says it
+	whole := false             // the stream itself is parked
+	alike := map[string]*int{} // number of scopes that are counted together, by kind and text
+	first := map[string]int{}  // index of the finding for them
 	say := func(g *ParkGroup, what string) {
 		which := g.Kind + " " + what
 		if alike[which] == nil {
@@ -271,13 +271,13 @@ func (j *judgment) parks() {
 	}
 }
 
-// lostText is what package replication says of a slot that the server has invalidated.
+// lostText returns what package replication says of a slot that the server has invalidated.
 func (s *Slot) lostText() string { return "slot " + s.Name + " is lost: " + s.Lost }
 
 func (j *judgment) tables() {
 	var failed []string
 	var sum int64
-	var counted string // at what time, where that was long before the pending rows were
+	var counted string // when failed rows were counted, if that was long before the pending rows
 	more := false
 	for i := range j.s.Tables {
 		t := &j.s.Tables[i]
@@ -326,7 +326,7 @@ func number64(n int64, more bool, what string) string {
 	return text
 }
 
-// hintOf says what ends a park, by its cause.
+// hintOf returns what ends a park with this cause.
 func hintOf(cause outbox.Cause) string {
 	switch cause {
 	case outbox.CauseTopic:

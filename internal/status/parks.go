@@ -38,7 +38,7 @@ type ParkGroup struct {
 	Example string `json:"example"`
 }
 
-// Scopes is what is parked, in words.
+// Scopes returns what is parked, in words.
 func (g *ParkGroup) Scopes() string {
 	if g.Count > 1 {
 		return kinds(g.Count, g.Kind) + ", such as " + g.Example
@@ -46,7 +46,7 @@ func (g *ParkGroup) Scopes() string {
 	return g.Example
 }
 
-// Text is what is parked, and why. A stream need not be named twice.
+// Text returns what is parked and why. It does not name the stream twice.
 func (g *ParkGroup) Text() string {
 	if g.Kind == outbox.ScopeStream.String() {
 		return g.Reason
@@ -54,33 +54,32 @@ func (g *ParkGroup) Text() string {
 	return g.Scopes() + ": " + Why(g.Example, g.Reason)
 }
 
-// Why is the reason of a park without its scope, where it begins with that.
+// Why returns the reason of a park without the scope at its beginning.
 func Why(scope, reason string) string { return strings.TrimPrefix(reason, scope+": ") }
 
-// kinds counts scopes of a kind.
+// kinds counts scopes of a kind, in words.
 func kinds(n int, kind string) string {
 	if kind == outbox.ScopeTopics.String() {
-		kind = "table with unknown topics" // a park of this kind is a table's
+		kind = "table with unknown topics" // a park of this kind is about a table
 	}
 	return number(n, kind)
 }
 
 const (
 	maxGroups = 10
-	// maxReasons bounds the groups that are told apart; further ones are one.
+	// maxReasons is how many groups are told apart; all further ones form one group.
 	maxReasons = 200
 )
 
-// group is parks that people need not tell apart: of one kind and cause, for reasons
-// that differ in names and numbers only.
+// group is parks of one kind and cause whose reasons differ only in names and numbers. People need not tell
+// them apart.
 type group struct {
 	kind   outbox.ScopeKind
 	cause  outbox.Cause
 	reason string
 }
 
-// Summarize groups parks by kind, cause and reason: the widest first, then the
-// commonest.
+// Summarize groups parks by kind, cause and reason: widest first, then most frequent first.
 func Summarize(parks []outbox.Park) Parks {
 	p := Parks{Total: len(parks), Scopes: map[string]int{}}
 	at := map[group]int{}
@@ -117,7 +116,7 @@ func Summarize(parks []outbox.Park) Parks {
 	return p
 }
 
-// alike is the reason without what names or counts something of this park alone.
+// alike returns the reason without names and numbers that only this park has.
 func alike(p *outbox.Park) string {
 	reason := p.Reason
 	for _, name := range []string{p.Scope.Topic, p.Scope.Key} {
@@ -130,7 +129,7 @@ func alike(p *outbox.Park) string {
 
 var digits = regexp.MustCompile(`[0-9]+`)
 
-// StreamPark is the park of the whole stream, or nil.
+// StreamPark returns the park of the whole stream, or nil.
 func StreamPark(parks []outbox.Park) *outbox.Park {
 	for i := range parks {
 		if parks[i].Scope.Kind == outbox.ScopeStream {

@@ -1,7 +1,6 @@
-// Package status says how a stream stands, in the words and fields that the
-// status command, the HTTP interface and whatever page is put on top of it
-// share. It holds data and pure functions on it: it asks nobody, reads no clock
-// and starts no goroutine. Packages pipeline and survey fill it in.
+// Package status has the state of a stream in the words and fields that the status command, the HTTP
+// interface and the operator's page share. It has data types and pure functions on them. It asks nobody,
+// reads no clock and starts no goroutine. Packages pipeline and survey fill it in.
 package status
 
 import (
@@ -26,13 +25,13 @@ type Report struct {
 	Streams []Stream `json:"streams"`
 }
 
-// Where the word on a stream comes from.
+// The values of Stream.Source.
 const (
 	FromProcess  = "process"
 	FromDatabase = "database"
 )
 
-// The modes. The first six are the process's own (outbox.Modes).
+// The modes. The first six are those of the process (outbox.Modes).
 const (
 	ModeStream   = string(outbox.ModeStream)
 	ModeHold     = string(outbox.ModeHold)
@@ -40,9 +39,9 @@ const (
 	ModePaused   = string(outbox.ModePaused)
 	ModeShadow   = string(outbox.ModeShadow)
 	ModeStandby  = string(outbox.ModeStandby)
-	ModeStarting = "starting" // this process is connecting
+	ModeStarting = "starting" // the process is connecting
 	ModeStopped  = "stopped"  // no process leads
-	ModeUnknown  = "unknown"  // neither process nor database could be asked
+	ModeUnknown  = "unknown"  // neither process nor database answered
 )
 
 // Stream is how one stream stands.
@@ -98,7 +97,7 @@ type Stream struct {
 	Silence time.Duration `json:"-"`
 }
 
-// Unaware says that what is parked and what goes through is not known: it is not that there is nothing.
+// Unaware reports whether the parks and the flow of rows are unknown, as opposed to empty.
 func (s *Stream) Unaware() bool {
 	return s.Mode == ModeStandby || s.Slot == nil && s.Parks.Total == 0 && (s.Mode == ModeUnknown || s.Mode == ModeStarting)
 }
@@ -218,7 +217,7 @@ type Cluster struct {
 	Fencing string `json:"fencing,omitempty"`
 }
 
-// FencingRefused is a cluster's Fencing where the brokers do not let us fence.
+// FencingRefused is a cluster's Fencing if the brokers do not let us fence.
 const FencingRefused = "refused"
 
 // Limit is what slows a stream down.
@@ -229,7 +228,7 @@ type Limit struct {
 	Reason string `json:"reason"`
 }
 
-// Text is the limit in words.
+// Text returns the limit in words.
 func (l *Limit) Text() string {
 	why := map[string]string{
 		"configured": "limits.rows_per_second", "standby_lag": "a standby falls behind", "lock_waits": "sessions wait for our locks",

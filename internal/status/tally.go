@@ -22,7 +22,7 @@ type Tally struct {
 	Transactions *Transactions `json:"transactions,omitempty"`
 }
 
-// MaxLeft is how many rows that are left are counted.
+// MaxLeft is how many rows left are counted at most.
 const MaxLeft = 100_000
 
 // Transactions are a process's on one Kafka cluster.
@@ -45,7 +45,7 @@ type Abort struct {
 	Text string `json:"text"`
 }
 
-// AbortText says a cause in words.
+// AbortText returns a cause in words.
 func AbortText(cause string) string {
 	return cmp.Or(map[string]string{
 		"unanswered":     "Kafka did not answer a request",
@@ -55,7 +55,7 @@ func AbortText(cause string) string {
 	}[cause], cause)
 }
 
-// Text is the tally in words; led: somebody leads the stream.
+// Text returns the tally in words. led: a process leads the stream.
 func (t *Tally) Text(led bool) string {
 	var parts []string
 	switch {
@@ -82,5 +82,5 @@ func (t *Tally) Text(led bool) string {
 	return strings.Join(parts, "; ")
 }
 
-// Led says that somebody leads the stream.
+// Led reports whether a process leads the stream.
 func (s *Stream) Led() bool { return s.Leader != nil && s.Leader.Intruder == "" }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// About rounds a duration to what people say.
+// About rounds a duration to a value that people would say.
 func About(d time.Duration) string {
 	switch {
 	case d < time.Minute:
@@ -20,7 +20,7 @@ func About(d time.Duration) string {
 	return fmt.Sprintf("%d days", int(d.Hours()/24))
 }
 
-// Bytes prints a size in binary units.
+// Bytes formats a size in binary units.
 func Bytes(n uint64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	f, u := float64(n), 0
@@ -46,5 +46,5 @@ var words = map[string]string{
 	ModeUnknown:  "who leads is unknown",
 }
 
-// Words says a mode in words.
+// Words returns a mode in words.
 func Words(mode string) string { return cmp.Or(words[mode], "unknown") }

@@ -1,7 +1,6 @@
-// Package survey tells the state of a stream by asking its database: for the
-// status command, where no process answers or the one that does is a standby.
-// It changes nothing. What only a leader knows (rows in flight, whether Kafka
-// can be used) it does not know.
+// Package survey finds the state of a stream by asking its database. The status command uses it where no
+// process answers, or the one that answers is a standby. It changes nothing. It cannot know what only a
+// leader knows: rows in flight, and whether Kafka can be used.
 package survey
 
 import (
@@ -27,22 +26,22 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Config is the stream to look at.
+// Config describes the stream to examine.
 type Config struct {
 	Name, Slot string
-	// Delivery is that of the configuration.
+	// Delivery is the configured delivery.
 	Delivery string
 	Tables   []*outbox.Table
 	Pool     *pgxpool.Pool
 	Budget   uint64 // wal_budget, in bytes
-	// Forecast has the samples of earlier looks; nil: there are none.
+	// Forecast has the samples of earlier calls; nil: there are none.
 	Forecast *status.Forecast
 }
 
-// countTimeout bounds what a count costs the database.
+// countTimeout bounds a count.
 const countTimeout = 10 * time.Second
 
-// Look asks the database. What could not be found out is in Stream.Error.
+// Look asks the database. Stream.Error says what could not be found out.
 func Look(ctx context.Context, cfg Config) status.Stream {
 	s := status.Stream{Name: cfg.Name, Delivery: cfg.Delivery, Source: status.FromDatabase, Mode: status.ModeUnknown, Tables: []status.Table{}}
 	if err := look(ctx, cfg, &s); err != nil {
@@ -92,7 +91,7 @@ func look(ctx context.Context, cfg Config, s *status.Stream) error {
 	return slotOf(ctx, cfg, s, retained, read)
 }
 
-// Standbys are sessions that wait for the lead.
+// Standbys converts the sessions that wait for the lead.
 func Standbys(waiting []replication.Holder) []status.Standby {
 	var list []status.Standby
 	for _, h := range waiting {
@@ -101,17 +100,17 @@ func Standbys(waiting []replication.Holder) []status.Standby {
 	return list
 }
 
-// otherStream is the name of a leader of the slot that serves another stream: the
-// lock is the slot's, and a renamed stream may keep its slot.
+// otherStream returns the name of another stream whose process leads with this slot; "" if there is none. The
+// lock belongs to the slot, and a renamed stream may keep its slot.
 func otherStream(leader *status.Leader, stream string) string {
 	if leader == nil || leader.Intruder != "" || !strings.HasPrefix(leader.Name, "outbox-cdc/") || strings.HasPrefix(leader.Name, "outbox-cdc/"+stream+"@") ||
-		len(leader.Name) == 63 { // cut off
+		len(leader.Name) == 63 { // the name may be cut
 		return ""
 	}
 	return leader.Name
 }
 
-// mode is what the database shows of a stream's mode.
+// mode returns the mode that the database shows.
 func mode(leader *status.Leader, held []outbox.Park, active bool, last string) (mode, reason string) {
 	park := status.StreamPark(held)
 	switch {
@@ -129,7 +128,7 @@ func mode(leader *status.Leader, held []outbox.Park, active bool, last string) (
 	return status.ModeStream, ""
 }
 
-// slotOf adds the slot as it was read.
+// slotOf adds the slot's state to the status.
 func slotOf(ctx context.Context, cfg Config, s *status.Stream, retained replication.Retained, at time.Time) error {
 	holder, err := replication.HolderOf(ctx, postgres.On(cfg.Pool), retained, cfg.Budget)
 	if err != nil {
@@ -142,7 +141,7 @@ func slotOf(ctx context.Context, cfg Config, s *status.Stream, retained replicat
 	return nil
 }
 
-// SlotOf is what the server says of a slot.
+// SlotOf returns the status of a slot from what the server says of it.
 func SlotOf(name string, r replication.Retained, budget uint64, unbounded bool) *status.Slot {
 	s := &status.Slot{
 		At: time.Now().UTC(), Name: name, Exists: r.Exists(), Active: r.Active, WALStatus: r.Status, Lost: r.Lost,
@@ -154,8 +153,8 @@ func SlotOf(name string, r replication.Retained, budget uint64, unbounded bool) 
 	return s
 }
 
-// parks reads the stream's parks, as far as a superuser may read what is there. Of tables that keep no state
-// nothing can be parked: what is there is of a time when they did.
+// parks reads the stream's parks, unless a superuser must not read the schema. Tables without state cannot be
+// parked: any parks are from a time when they had a state.
 func parks(ctx context.Context, cfg Config) ([]outbox.Park, error) {
 	switch err := replication.TrustSchema(ctx, postgres.On(cfg.Pool)); {
 	case errors.Is(err, replication.ErrNoSchema):
@@ -172,8 +171,7 @@ func parks(ctx context.Context, cfg Config) ([]outbox.Park, error) {
 	return append(slices.DeleteFunc(held, func(p outbox.Park) bool { return p.Cause == outbox.CausePaused }), paused...), err
 }
 
-// Leader says who holds the leadership of a stream now, nil: nobody; and in words
-// who led it last.
+// Leader returns who holds the leadership of a stream (nil: nobody), and, in words, who led it last.
 func Leader(ctx context.Context, q postgres.DB, stream, slot string) (*status.Leader, string, error) {
 	trust := replication.TrustSchema(ctx, q)
 	if trust != nil && !errors.Is(trust, replication.ErrNoSchema) {
@@ -194,15 +192,15 @@ func Leader(ctx context.Context, q postgres.DB, stream, slot string) (*status.Le
 		return nil, "", fmt.Errorf("read who leads stream %s: %w", stream, err)
 	}
 	if l.Intruder != "" {
-		l.Epoch = 0 // it is not of this epoch, nor of any
+		l.Epoch = 0 // it does not belong to any epoch
 	}
 	if l.PID != "" {
 		return l, "", nil
 	}
-	if holder == "" { // no row of the stream, or no schema yet
+	if holder == "" { // there is no row for the stream, or no schema yet
 		return nil, "nobody has led it yet", nil
 	}
-	holder, _, _ = strings.Cut(holder, " #") // which process it was
+	holder, _, _ = strings.Cut(holder, " #") // removes the part that tells processes apart
 	return nil, fmt.Sprintf("%s led last, from %s on", holder, since.UTC().Format(time.RFC3339)), nil
 }
 
@@ -239,7 +237,7 @@ func count(ctx context.Context, sw *sweeper.Sweeper, t *outbox.Table, to *status
 	return failed(f, err, to)
 }
 
-// failed notes the count of failed rows. That it takes too long is no trouble of the table's.
+// failed records the count of failed rows. A count that takes too long is not a fault of the table.
 func failed(f tablesql.FailedCount, err error, to *status.Table) error {
 	switch {
 	case err == nil && f.Kept:

@@ -14,19 +14,19 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// This file requeues and discards FAILED rows, and replays SENT ones: first it shows what would be
-// done, and does it once that is confirmed.
+// This file requeues and discards FAILED rows, and replays SENT rows. It first shows what would be done, and
+// does it after a confirmation.
 
-// actLimit is the most rows of one act; the rest needs another, or the command.
+// actLimit is the largest number of rows in one act. The rest needs another act, or the command.
 const actLimit = 5000
 
-// order is an operation as a form orders it.
+// order is an operation as a form requests it.
 type order struct {
 	filter
 	Verb   string // requeue, replay, delete, dismiss
-	Status string // of dismiss
+	Status string // for dismiss
 	IDs    []string
-	// Matching: all that the filter matches, instead of IDs.
+	// Matching: the act is for all rows that the filter matches, instead of those in IDs.
 	Matching bool
 }
 
@@ -40,16 +40,17 @@ type actData struct {
 	// Wrong is the field of the form that the problem is about, or empty.
 	Wrong string
 	Back  string
-	From  string // the state that rows have to be in
+	From  string // the state that rows must have
 	Taken int64
-	// Found is how soon requeued rows are found.
+	// Found is how soon requeued rows will be found.
 	Found string
 	Limit int
 }
 
 var actions = map[string]operator.Action{"requeue": operator.Requeue, "replay": operator.Replay, "delete": operator.Delete, "dismiss": operator.Dismiss}
 
-// ours says whether a form came from a person who may act, on our own page. If not, it has answered.
+// ours reports whether a form was sent from our own page by a person who may act. If not, it has already
+// answered the request.
 func (p *Page) ours(w http.ResponseWriter, r *http.Request) bool {
 	err := sameOrigin(r)
 	if err == nil && !p.cfg.MayAct(r) {
@@ -68,7 +69,7 @@ func (p *Page) ours(w http.ResponseWriter, r *http.Request) bool {
 	return err == nil
 }
 
-// act answers a form. Nothing is changed unless it says confirmed.
+// act answers a form. It changes nothing unless the form says "confirmed".
 func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	if !p.ours(w, r) {
 		return
@@ -77,13 +78,13 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 		filter: filterOf(r.PostForm), Verb: r.PostForm.Get("verb"), Status: r.PostForm.Get("status"),
 		IDs: r.PostForm["id"], Matching: r.PostForm.Get("matching") == "yes",
 	}
-	if o.Verb == "enter" { // the key, in the field of the status or elsewhere
+	if o.Verb == "enter" { // sent by the Enter key in a field of the form
 		o.Verb = "requeue"
 		if o.Status != "" {
 			o.Verb = "dismiss"
 		}
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(actTimeout)) // not of every ResponseWriter
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(actTimeout)) // not every ResponseWriter supports it
 	d, err := p.carryOut(r, &o, r.PostForm.Get("confirmed") == "yes")
 	code := http.StatusOK
 	if err != nil {
@@ -99,7 +100,7 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	p.show(w, code, "act", view{Title: title, Here: "failed", Data: &d})
 }
 
-// operation is what package operator is told.
+// operation returns the operation for package operator.
 func (p *Page) operation(o *order, t *outbox.Table) (operator.Operation, error) {
 	op := operator.Operation{Action: actions[o.Verb], Status: o.Status, Limit: actLimit}
 	switch {
@@ -168,7 +169,7 @@ func (p *Page) carryOut(r *http.Request, o *order, confirmed bool) (actData, err
 	return d, err
 }
 
-// statusFault makes the table's refusal of a status an error of that field of the form.
+// statusFault turns the table's refusal of a status into an error of that form field.
 func statusFault(op *operator.Operation, err error) error {
 	_, unfit := errors.AsType[*tablesql.MappingError](err)
 	if op.Action != operator.Dismiss || !unfit && tablesql.FaultOf(err) != tablesql.RowRefused {
@@ -177,7 +178,7 @@ func statusFault(op *operator.Operation, err error) error {
 	return &wrongField{asked{http.StatusUnprocessableEntity, err.Error()}, "status"}
 }
 
-// Again: the same can be tried once more, perhaps with another status.
+// Again reports whether the same act can be tried once more, perhaps with another status.
 func (d *actData) Again() bool {
 	return d.Problem != "" && d.Result == nil && actions[d.Verb] != "" && (d.Matching || len(d.IDs) > 0)
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
-// This file is the same data as JSON. openapi.yaml describes it.
+// This file returns the same data as JSON. openapi.yaml describes it.
 
 // StreamDetail is the body of GET /api/v1/streams/{stream}.
 type StreamDetail struct {
 	Status   status.Stream   `json:"status"`
 	Activity status.Activity `json:"activity"`
-	// Needs is what somebody should look at, the most urgent first.
+	// Needs are the findings that somebody should look at, most urgent first.
 	Needs         []attention `json:"needs"`
 	Database      string      `json:"database"`
 	Configuration string      `json:"configuration"` // YAML, without secrets
@@ -30,7 +30,7 @@ type problem struct {
 	Error string `json:"error"`
 }
 
-// asJSON answers a request with what of gives, or with its error.
+// asJSON returns a handler that answers with the result of of, or with its error.
 func asJSON(of func(r *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		code := http.StatusOK
@@ -42,7 +42,7 @@ func asJSON(of func(r *http.Request) (any, error)) http.HandlerFunc {
 		w.WriteHeader(code)
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
-		_ = e.Encode(body) // the client went away
+		_ = e.Encode(body) // fails only if the client has gone away
 	}
 }
 
@@ -101,7 +101,7 @@ func (p *Page) apiDescription(w http.ResponseWriter, r *http.Request) {
 	http.ServeFileFS(w, r, files, "openapi.yaml")
 }
 
-// limitOf is the limit that a request asks for.
+// limitOf returns the limit that a request asks for.
 func limitOf(r *http.Request, usual, most int) (int, error) {
 	text := r.URL.Query().Get("limit")
 	if text == "" {

@@ -8,7 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
-// attention is a finding of a stream, and where to look.
+// attention is a finding of a stream, with a link to more.
 type attention struct {
 	status.Finding
 	Stream string `json:"stream"`
@@ -18,7 +18,7 @@ type attention struct {
 
 func byLevel(a, b attention) int { return status.Worse(a.Level, b.Level) }
 
-// needsOf lists what a stream needs, the most urgent first. It is pure.
+// needsOf returns what a stream needs, most urgent first. It is a pure function.
 func needsOf(s *status.Stream) []attention {
 	var list []attention
 	for _, f := range s.Findings {
@@ -47,7 +47,7 @@ func failedPath(stream, table string) string {
 	return "/failed?" + url.Values{"stream": {stream}, "table": {table}}.Encode()
 }
 
-// thousands prints a count with separators.
+// thousands formats a count with separators.
 func thousands[N int | int64 | uint64](n N) string {
 	digits := fmt.Sprint(n)
 	var out strings.Builder

@@ -12,23 +12,24 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
-// This file draws a bar, and how the last hour went, as numbers for SVG.
+// This file draws a bar, and the course of the last hour, as numbers for SVG.
 
-// bar is the WAL that a slot holds back, against the nearer of its bounds, on a line of 1000.
+// bar shows the WAL that a slot holds back, relative to the nearer of its bounds, on a line of 1000 units.
 type bar struct {
 	Used  int
 	Level string
 	Text  string
-	End   string // when it is at an end
-	Soon  bool   // that is near
+	End   string // when the slot will be lost, in words
+	Soon  bool   // that is soon
 }
 
 const barWidth = 1000
 
-// toldLoss: what holds back little WAL for moments always grows a bit or shrinks a bit.
+// toldLoss is the furthest loss that is shown. With little WAL held back, the amount always grows or shrinks
+// a bit, which means nothing.
 const toldLoss = 48 * 3600 // seconds
 
-// barOf draws the WAL of a slot; nil: there is nothing to draw.
+// barOf returns the bar for a slot; nil: there is nothing to draw.
 func barOf(s *status.Slot) *bar {
 	if s == nil || s.Budget == 0 && s.Safe == nil {
 		return nil
@@ -43,7 +44,7 @@ func barOf(s *status.Slot) *bar {
 		b.End, b.Soon = "It is "+s.EndText()+".", s.Loss.Seconds < status.UrgentLoss
 	}
 	switch {
-	case s.WALStatus == "lost": // it is at its end
+	case s.WALStatus == "lost": // the slot is lost
 		b.Used, b.Level, b.End = barWidth, "bad", ""
 	case share >= 0.9:
 		b.Level = "bad"
@@ -53,24 +54,24 @@ func barOf(s *status.Slot) *bar {
 	return b
 }
 
-// chart is the last hour of one or more values, or as much of it as there is. Its lines are on chartWidth by
-// chartHeight; the labels of its axes are text of the page.
+// chart shows the last hour of one or more values, or as much of it as is known. Its lines are in units of
+// chartWidth by chartHeight. The labels of its axes are text of the page.
 type chart struct {
 	Title  string
-	Text   string   // the whole in words
-	Ticks  []string // evenly apart, the highest first
-	Times  []string // evenly apart, the oldest first
+	Text   string   // the whole chart in words
+	Ticks  []string // at equal distances, highest first
+	Times  []string // at equal distances, oldest first
 	Lines  []chartLine
 	Points []chartPoint
 }
 
-// chartLine is one value; a stretch between two gaps is one polyline, or a dot.
+// chartLine is one value. Each stretch between two gaps is one polyline, or a dot.
 type chartLine struct {
 	Name, Class     string
 	Stretches, Dots []string
 }
 
-// chartPoint is what is said where somebody points.
+// chartPoint is the text for one place that the reader points at.
 type chartPoint struct {
 	X, Width int
 	Text     string
@@ -78,16 +79,17 @@ type chartPoint struct {
 
 const (
 	chartWidth, chartHeight = 360, 100
-	chartStep               = 10 * time.Second // samples are as far apart
-	chartDot                = 3                // half of a dot
-	chartGap                = 35 * time.Second // longer than three samples apart
-	chartPoints             = 60               // at most
+	chartStep               = 10 * time.Second // the distance of samples
+	chartDot                = 3                // half of a dot's width
+	chartGap                = 35 * time.Second // more than three samples apart
+	chartPoints             = 60               // largest number of points
 )
 
-// chartSpans are how much time is drawn: what is asked for, or the first that is enough.
+// chartSpans are the possible lengths of time. A chart uses the one that was asked for, or the first that is
+// long enough.
 var chartSpans = []time.Duration{6 * time.Minute, 20 * time.Minute, time.Hour}
 
-// spanOf is what a request asks for, or 0.
+// spanOf returns the span that a request asks for, or 0.
 func spanOf(r *http.Request) time.Duration {
 	asked, err := time.ParseDuration(r.URL.Query().Get("span"))
 	if err != nil || !slices.Contains(chartSpans, asked) {
@@ -96,7 +98,7 @@ func spanOf(r *http.Request) time.Duration {
 	return asked
 }
 
-// spanChoice is a link to the same page with charts of some time.
+// spanChoice is a link to the same page with charts of another span.
 type spanChoice struct {
 	Text, Query string
 	Here        bool
@@ -117,7 +119,7 @@ func lastText(span time.Duration) string {
 	return status.About(span)
 }
 
-// lately are the samples of the last time.
+// lately returns the samples within the span.
 func lately(history []status.Point, span time.Duration, now time.Time) []status.Point {
 	if span == 0 {
 		return history
@@ -146,19 +148,19 @@ func agoText(ago time.Duration) string {
 	return strconv.Itoa(int(ago.Minutes())) + " min ago"
 }
 
-// series is one value over the history.
+// series is one value over time.
 type series struct {
 	name, class string
-	value       func(p *status.Point) (float64, bool) // where it has one
+	value       func(p *status.Point) (float64, bool) // false: the point has no value
 }
 
 // scale is a chart's vertical axis.
 type scale struct {
-	ticks []string // the highest first
+	ticks []string // highest first
 	y     func(float64) float64
 }
 
-// chartOf draws; nil: there is too little to draw.
+// chartOf draws a chart; nil: there is too little to draw.
 func chartOf(title string, history []status.Point, span time.Duration, now time.Time, axis func(least, most float64) scale, print func(float64) string, all ...series) *chart {
 	least, most, n := math.Inf(1), 0.0, 0
 	for _, s := range all {
@@ -171,7 +173,7 @@ func chartOf(title string, history []status.Point, span time.Duration, now time.
 	if n < 2 {
 		return nil
 	}
-	a, line := axis(least, most), timeline{now: now.Truncate(chartStep), span: span} // so that a page that is followed changes with the samples only
+	a, line := axis(least, most), timeline{now: now.Truncate(chartStep), span: span} // so that a page with live updates changes only with the samples
 	for i := 0; span == 0 && i < len(chartSpans); i++ {
 		if line.span = chartSpans[i]; line.now.Sub(history[0].At) <= line.span {
 			break
@@ -209,7 +211,8 @@ func chartOf(title string, history []status.Point, span time.Duration, now time.
 	return c
 }
 
-// pointsOf says the most of each stretch of time that has samples.
+// pointsOf returns a text for each stretch of time that has samples. It tells the highest value in the
+// stretch.
 func pointsOf(history []status.Point, line timeline, print func(float64) string, all []series) []chartPoint {
 	var list []chartPoint
 	width := int(max(line.span/chartPoints, chartStep) * chartWidth / line.span)
@@ -238,7 +241,7 @@ func pointsOf(history []status.Point, line timeline, print func(float64) string,
 	return list
 }
 
-// linear is an axis from 0 to a round number, which rounds up.
+// linear returns an axis from 0 to a number that round rounds up to.
 func linear(round func(float64) float64, print func(float64) string) func(least, most float64) scale {
 	return func(_, most float64) scale {
 		top := round(most)
@@ -246,7 +249,7 @@ func linear(round func(float64) float64, print func(float64) string) func(least,
 	}
 }
 
-// decades is an axis of powers of ten, at least one of them.
+// decades returns an axis of powers of ten, with at least one of them.
 func decades(print func(float64) string) func(least, most float64) scale {
 	return func(least, most float64) scale {
 		low, high := math.Floor(math.Log10(max(least, 1e-9))), math.Ceil(math.Log10(max(most, 1e-9)))
@@ -259,7 +262,7 @@ func decades(print func(float64) string) func(least, most float64) scale {
 	}
 }
 
-// roundCount is 2, 10, 20, 100, … : its half is round, too.
+// roundCount returns 2, 10, 20, 100 and so on. Half of such a number is round too.
 func roundCount(most float64) float64 {
 	for top := 2.0; ; top *= 10 {
 		switch {
@@ -271,12 +274,12 @@ func roundCount(most float64) float64 {
 	}
 }
 
-// roundBytes is a power of two, and a kibibyte at least.
+// roundBytes returns a power of two, at least 1024.
 func roundBytes(most float64) float64 {
 	return math.Exp2(math.Ceil(math.Log2(max(most, 1024))))
 }
 
-// chartsOf draws those of one stream, as far as there is something to draw.
+// chartsOf returns the charts of one stream that have something to draw.
 func chartsOf(history []status.Point, span time.Duration, now time.Time) []*chart {
 	history = lately(history, span, now)
 	return drawn(append(rowCharts("Rows published", "Time from created_at to Kafka", history, span, now),
@@ -284,7 +287,7 @@ func chartsOf(history []status.Point, span time.Duration, now time.Time) []*char
 			series{"", "a", func(p *status.Point) (float64, bool) { return float64(p.Retained), true }})))
 }
 
-// chartsOfTopic draws those of one topic, whose samples end with the history.
+// chartsOfTopic returns the charts of one topic. Its samples end with the stream's history.
 func chartsOfTopic(t *status.Topic, history []status.Point, span time.Duration, now time.Time) []*chart {
 	n := min(len(t.History), len(history))
 	own := slices.Clone(history[len(history)-n:])
@@ -294,7 +297,7 @@ func chartsOfTopic(t *status.Topic, history []status.Point, span time.Duration, 
 	return drawn(rowCharts("Rows published to "+t.Topic, "Time from created_at to "+t.Topic, lately(own, span, now), span, now))
 }
 
-// rowCharts draws how many rows went, and how long they took.
+// rowCharts draws how many rows were published, and how long they took.
 func rowCharts(rows, times string, history []status.Point, span time.Duration, now time.Time) []*chart {
 	return []*chart{
 		chartOf(rows, history, span, now, linear(roundCount, rateText), rateText,
@@ -305,14 +308,14 @@ func rowCharts(rows, times string, history []status.Point, span time.Duration, n
 	}
 }
 
-// drawn are those that had something to draw.
+// drawn returns the charts that have something to draw.
 func drawn(charts []*chart) []*chart {
 	return slices.DeleteFunc(charts, func(c *chart) bool { return c == nil })
 }
 
 func bytesText(f float64) string { return status.Bytes(uint64(max(0, f))) }
 
-// durationText prints seconds with two digits or so.
+// durationText formats seconds with about two digits.
 func durationText(seconds float64) string {
 	switch {
 	case seconds >= 60:
@@ -325,7 +328,7 @@ func durationText(seconds float64) string {
 	return digits(seconds*1e6) + " µs"
 }
 
-// powerText prints a power of ten of seconds.
+// powerText formats a power of ten of seconds.
 func powerText(seconds float64) string {
 	if seconds >= 60 {
 		return digits(seconds) + " s"

@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// forms tells our own forms from forged ones: a token that only this process
-// can make, for one person and a time, and headers by which browsers say where
-// a request comes from.
+// forms tells our own forms from forged ones. It uses a token that only this process can make, for one person
+// and a limited time, and the headers by which a browser says where a request comes from.
 type forms struct{ key []byte }
 
 const formLife = time.Hour
@@ -25,7 +24,7 @@ func newForms() forms {
 	return forms{key}
 }
 
-// token is for a form that is shown to somebody now.
+// token returns a token for a form that is shown to who now.
 func (f forms) token(who string, now time.Time) string {
 	stamp := binary.BigEndian.AppendUint64(nil, uint64(now.Add(formLife).Unix())) // #nosec G115 -- after 1970
 	return base64.RawURLEncoding.EncodeToString(append(stamp, f.sign(stamp, who)...))
@@ -38,16 +37,16 @@ func (f forms) sign(stamp []byte, who string) []byte {
 	return mac.Sum(nil)
 }
 
-// Why a form is refused.
+// The reasons for which a form is refused.
 var (
 	errForged = errors.New("this form did not come from this page: open the page again and repeat")
-	// errNotAllowed: a viewer, or nobody in particular.
+	// errNotAllowed: the client is a viewer, or has no name.
 	errNotAllowed = errors.New("only an operator of http.auth may change rows, with a name and a password")
 
 	errElse = errors.New("the request came from another site: nothing was changed")
 )
 
-// ours says whether the token was made for this person and still holds.
+// ours returns an error unless the token was made for who and is still valid.
 func (f forms) ours(token, who string, now time.Time) error {
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil || len(raw) != 8+sha256.Size {
@@ -61,10 +60,9 @@ func (f forms) ours(token, who string, now time.Time) error {
 	return nil
 }
 
-// sameOrigin says whether the browser sent the request from our own page.
-// Every current browser says so in Sec-Fetch-Site; older ones send Origin. One
-// of them has to be there: what is no browser has the commands.
-// https://www.w3.org/TR/fetch-metadata/#sec-fetch-site-header
+// sameOrigin returns an error unless the browser sent the request from our own page. Every current browser
+// says so in Sec-Fetch-Site; older ones send Origin. One of these headers is required: clients that are not
+// browsers can use the commands. https://www.w3.org/TR/fetch-metadata/#sec-fetch-site-header
 func sameOrigin(r *http.Request) error {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
 		if site == "same-origin" {

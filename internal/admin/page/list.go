@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// This file lists rows: those that failed, and those that somebody looks for.
+// This file lists rows: FAILED ones, and those that somebody searches for.
 
 // listed is a list of rows, and its JSON.
 type listed struct {
@@ -20,17 +20,18 @@ type listed struct {
 	State  string         `json:"state"`
 	Total  operator.Count `json:"total"`
 	Rows   []operator.Row `json:"rows"`
-	// First is the first row of the key that is PENDING, and what it waits for.
+	// First is the first PENDING row of the key, and what that row waits for.
 	First *first `json:"first_pending_of_key,omitempty"`
 }
 
-// first is the row that its key's later rows wait for.
+// first is the row that later rows of its key wait for.
 type first struct {
 	ID    []string  `json:"id"`
 	Waits []waiting `json:"waits_for"`
 }
 
-// stateOf is the state that a list is of: without one, what somebody may see.
+// stateOf returns the state that a list is for. Without one in the request, it is the state that the client
+// may see.
 func (p *Page) stateOf(r *http.Request, f *filter) (tablesql.RowState, error) {
 	may := p.cfg.MayAct(r)
 	if f.State == "" {
@@ -46,7 +47,7 @@ func (p *Page) stateOf(r *http.Request, f *filter) (tablesql.RowState, error) {
 	return state, nil
 }
 
-// list lists rows: of SENT ones, and of any state, the newest first, others in the order of sweeping.
+// list lists rows. SENT rows, and rows of any state, come newest first; others come in the order of sweeping.
 func (p *Page) list(r *http.Request, f *filter, limit int) (listed, error) {
 	s, t, err := p.table(f.Stream, f.Table)
 	if err != nil {
@@ -79,7 +80,7 @@ func (p *Page) list(r *http.Request, f *filter, limit int) (listed, error) {
 		l.Total = operator.Count{N: int64(len(l.Rows))}
 		switch {
 		case len(l.Rows) < limit && !crowded(l.Rows): // these are all
-		case shown.Newest: // counting all that were ever sent would take long
+		case shown.Newest: // counting all rows ever sent would take long
 			l.Total.Capped = true
 		default:
 			if l.Total, err = d.Count(ctx, &pick, countedRows); err != nil {
@@ -94,7 +95,7 @@ func (p *Page) list(r *http.Request, f *filter, limit int) (listed, error) {
 	return l, patternFault(err)
 }
 
-// crowded says that there may have been no room for further rows.
+// crowded reports whether there may have been no room for further rows.
 func crowded(rows []operator.Row) bool {
 	bytes := 0
 	for i := range rows {
@@ -104,10 +105,10 @@ func crowded(rows []operator.Row) bool {
 			bytes += len(*r.Key)
 		}
 	}
-	return bytes > answerBytes/2 // no row takes as much
+	return bytes > answerBytes/2 // no single row takes as much
 }
 
-// firstOfKey finds the row that a key's later rows wait for; nil: none of it is PENDING.
+// firstOfKey finds the row that later rows of a key wait for; nil: no row of the key is PENDING.
 func (o *opened) firstOfKey(ctx context.Context, of *tablesql.Filter, parks []outbox.Park) (*first, error) {
 	pick := tablesql.Filter{State: tablesql.RowsPending, Key: of.Key, Topic: of.Topic}
 	found, err := o.Preview(ctx, &pick, 1, answerBytes)
@@ -122,31 +123,31 @@ func (o *opened) firstOfKey(ctx context.Context, of *tablesql.Filter, parks []ou
 	return &first{ID: outbox.SplitID(found[0].ID), Waits: o.waits(found[0], parks)}, nil
 }
 
-// Replays: the list is of SENT rows.
+// Replays reports whether the list is of SENT rows.
 func (d *rowsData) Replays() bool { return d.State == "sent" }
 
-// Choose: rows can be chosen, to do something to them.
+// Choose reports whether rows can be selected for an act.
 func (d *rowsData) Choose() bool { return d.Acts && (d.State == "sent" || d.State == "failed") }
 
 type rowsData struct {
 	filter
 	Listed     listed
-	StreamRows []streamRow // to choose a table from, where there are several
+	StreamRows []streamRow // the tables to choose from, if there are several
 	Alike      []alike
 	Problem    string
-	Wrong      string // the field of the form that it is about, or empty
-	ID         string // what was looked for
+	Wrong      string // the form field that the problem is about, or empty
+	ID         string // the id that was searched for
 	Acts       bool
-	Failed     bool // the page of FAILED rows
+	Failed     bool // this is the page of FAILED rows
 	Token      string
-	States     []string // to choose from
-	// Dismissable: the table has a status column, so a row can get another status.
+	States     []string // the states to choose from
+	// Dismissable: the table has a status column, so that a row can get another status.
 	Dismissable bool
 }
 
 func (p *Page) failed(w http.ResponseWriter, r *http.Request) { p.rows(w, r, true) }
 
-// find lists rows in any state, or shows the one whose id is given.
+// find lists rows in any state, or shows the row whose id is given.
 func (p *Page) find(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	id := strings.TrimSpace(q.Get("id"))
@@ -160,7 +161,7 @@ func (p *Page) find(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id = operator.ParseID(id, len(t.Mapping.ID))
-	http.Redirect(w, r, rowPath(s.Name, t.String(), outbox.SplitID(id)), http.StatusSeeOther) // #nosec G710 -- a path of this page
+	http.Redirect(w, r, rowPath(s.Name, t.String(), outbox.SplitID(id)), http.StatusSeeOther) // a path of this page
 }
 
 // unfound shows the search again, for a row that could not be shown.
@@ -177,7 +178,7 @@ func (p *Page) unfound(w http.ResponseWriter, r *http.Request, id string, err er
 	p.show(w, codeOf(err), "rows", view{Title: "Find a row", Here: "rows", Data: &d})
 }
 
-// search is the page of rows before anything is looked for.
+// search returns the page of rows before a search.
 func (p *Page) search(r *http.Request, failed bool) rowsData {
 	d := rowsData{StreamRows: p.streamRows(0), Acts: p.cfg.MayAct(r), Token: p.forms.token(p.cfg.Who(r), p.cfg.Now()), Failed: failed, States: []string{"failed"}}
 	if d.Acts {
@@ -197,7 +198,7 @@ func (p *Page) rows(w http.ResponseWriter, r *http.Request, failed bool) {
 	switch {
 	case err == nil:
 		d.Dismissable = t.Mapping.Status.Column != ""
-		if failed || f.Narrowed() || f.State != "" { // a search says what for
+		if failed || f.Narrowed() || f.State != "" { // a search says what it is for
 			d.Listed, err = p.list(r, &f, listedRows)
 		}
 		f.Stream, f.Table, d.Listed.Table = s.Name, t.String(), t.String()
@@ -205,7 +206,7 @@ func (p *Page) rows(w http.ResponseWriter, r *http.Request, failed bool) {
 			d.Alike = together(f, d.Listed.Rows)
 		}
 	case f.Table == "" && codeOf(err) == http.StatusBadRequest:
-		err = nil // one is to be chosen
+		err = nil // a table has to be chosen
 	}
 	if err != nil {
 		d.Problem, d.Wrong, code = err.Error(), fieldOf(err), codeOf(err)

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// This file keeps open pages up to date by server-sent events: each is the
-// page's part as it would be now, and the script takes over what changed.
+// This file keeps open pages up to date by server-sent events. Each event is the changeable part of the page
+// as it is now, and the script applies the differences.
 // https://html.spec.whatwg.org/multipage/server-sent-events.html
 
 const (
 	liveEvery   = 2 * time.Second
-	liveWrite   = 10 * time.Second // of one event; a slower client is cut off
-	liveSilence = 7                // events without a change until a sign of life
+	liveWrite   = 10 * time.Second // time to send one event; a slower client is disconnected
+	liveSilence = 7                // unchanged events until a sign of life is sent
 )
 
-// live sends the page of one stream, or the overview, when it changed.
+// live sends the page of one stream, or the overview, whenever it has changed.
 func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 	render := func() (string, view) { return "overview", p.overviewView(spanOf(r)) }
 	if name := r.URL.Query().Get("stream"); name != "" {
@@ -47,12 +47,12 @@ func (p *Page) live(w http.ResponseWriter, r *http.Request) {
 			p.cfg.Log.Error().Err(err).Str("page", name).Msg("the page cannot be kept up to date")
 			return
 		}
-		text := ":\n\n" // a comment, against time-outs on the way
+		text := ":\n\n" // a comment that prevents time-outs on the way
 		if silent++; !bytes.Equal(before, event.Bytes()) {
 			before, silent, text = event.Bytes(), 0, "data: "+string(bytes.ReplaceAll(event.Bytes(), []byte("\n"), []byte("\ndata: ")))+"\n\n"
 		}
 		if silent%liveSilence == 0 {
-			_ = out.SetWriteDeadline(time.Now().Add(liveWrite)) // not of every ResponseWriter
+			_ = out.SetWriteDeadline(time.Now().Add(liveWrite)) // not every ResponseWriter supports it
 			if _, err := fmt.Fprint(w, text); err != nil || out.Flush() != nil {
 				return
 			}

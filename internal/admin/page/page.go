@@ -1,12 +1,10 @@
-// Package page is the operator's page and the JSON behind it, /api/v1: how each
-// stream stands and what happened to it, rows and what they wait for, and the
-// servers' slots. Pages are made on the server and work without JavaScript,
-// which only keeps them up to date; nothing is loaded from elsewhere.
+// Package page is the operator's page and the JSON behind it (/api/v1). They show the state of each stream
+// and its recent past, rows and what they wait for, and the servers' slots. Pages are made on the server and
+// work without JavaScript, which only keeps them up to date. Nothing is loaded from other sites.
 //
-// It reads. For operators it requeues, discards and replays rows, by package
-// operator, and pauses streams. It starts nothing, holds no connection between
-// requests, and knows no configuration: cmd hands in what it shows. Package
-// admin serves it, behind its authentication.
+// The package mostly reads. For operators it also requeues, discards and replays rows, by package operator,
+// and pauses streams. It starts nothing, holds no connection between requests, and does not know the
+// configuration: cmd passes what it needs. Package admin serves it behind its authentication.
 package page
 
 import (
@@ -26,7 +24,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
-// Config is what is shown.
+// Config says what is shown, and how.
 type Config struct {
 	Version string
 	Streams []Stream
@@ -34,10 +32,10 @@ type Config struct {
 	Slots func(ctx context.Context) ([]Server, error)
 	// ShowPayloads: payloads of rows are shown.
 	ShowPayloads bool
-	// Dashboard is where longer times than an hour are drawn, or empty.
+	// Dashboard is where charts of more than an hour are, or empty.
 	Dashboard string
-	// MayAct says whether the asker is an operator, and Who, for the log, who it
-	// is. They may be nil: nobody is.
+	// MayAct reports whether the client is an operator. Who returns the client's name for the log. Both may
+	// be nil: then nobody is an operator.
 	MayAct func(r *http.Request) bool
 	Who    func(r *http.Request) string
 	Log    zerolog.Logger
@@ -45,26 +43,25 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Stream is one stream to show.
+// Stream is one stream that is shown.
 type Stream struct {
 	Name     string
 	Report   func() status.Stream
 	Activity func() status.Activity
 	Tables   []*outbox.Table
-	// Found is how soon a requeued row of the table is found, for people.
+	// Found returns how soon a requeued row of the table will be found.
 	Found func(t *outbox.Table) time.Duration
-	// Database says where it is, without secrets: user@host:port/name.
+	// Database is the database without secrets: user@host:port/name.
 	Database string
-	// Configuration is what it runs with, without secrets.
+	// Configuration is the configuration in force, without secrets.
 	Configuration string
-	// Pauses pauses and resumes it; nil: that is not offered.
+	// Pauses pauses and resumes the stream; nil: pausing is not offered.
 	Pauses *Pauses
-	// Parks are those that the database remembers of the stream; it may be nil.
+	// Parks reads the stream's parks from the database; it may be nil.
 	Parks func(ctx context.Context, conn *pgx.Conn) ([]outbox.Park, error)
-	// Changed is told when rows of the stream were changed; it may be nil.
+	// Changed is called after rows of the stream were changed; it may be nil.
 	Changed func()
-	// Connect makes a connection as the role that reads and marks rows. The
-	// page closes it.
+	// Connect makes a connection as the role that reads and marks rows. The page closes it.
 	Connect func(ctx context.Context) (*pgx.Conn, error)
 }
 
@@ -72,28 +69,28 @@ type Stream struct {
 type Server struct {
 	Server string       `json:"server"` // host:port
 	Slots  []slots.Slot `json:"slots"`
-	// Error says what could not be found out.
+	// Error says what could not be read.
 	Error string `json:"error,omitempty"`
 }
 
-// Bounds of what the page costs.
+// Bounds of what the page may cost.
 const (
 	maxWatching   = 50               // browsers with live updates
-	maxAsking     = 3                // requests that ask a database at once
-	askTimeout    = 20 * time.Second // of a request that asks a database
-	patternTime   = 5 * time.Second  // of one with a regular expression of the caller's
-	actTimeout    = 5 * time.Minute  // of an act
+	maxAsking     = 3                // requests that use a database at the same time
+	askTimeout    = 20 * time.Second // for a request that uses a database
+	patternTime   = 5 * time.Second  // for a request with a regular expression from the client
+	actTimeout    = 5 * time.Minute  // for an act
 	connectWithin = 5 * time.Second
 )
 
-// Page answers the requests. Close ends the live ones.
+// Page answers requests. Close ends the live updates.
 type Page struct {
 	cfg       Config
 	mux       *http.ServeMux
 	templates map[string]*template.Template
 	forms     forms
-	watching  chan struct{} // a place for each browser with live updates
-	asking    chan struct{} // a place for each request that asks a database
+	watching  chan struct{} // a slot for each browser with live updates
+	asking    chan struct{} // a slot for each request that uses a database
 	closed    chan struct{}
 	close     sync.Once
 	every     time.Duration // between two live updates
@@ -102,7 +99,7 @@ type Page struct {
 //go:embed static templates openapi.yaml
 var files embed.FS
 
-// New makes a page. It connects nowhere.
+// New makes a page. It makes no connection.
 func New(cfg Config) (*Page, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -131,7 +128,7 @@ func New(cfg Config) (*Page, error) {
 	return p, nil
 }
 
-// routes are what is answered, by pattern; the test of openapi.yaml reads them.
+// routes returns the handlers by pattern. The test of openapi.yaml reads them.
 func (p *Page) routes() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"GET /{$}":                     p.overview,
@@ -156,11 +153,11 @@ func (p *Page) routes() map[string]http.HandlerFunc {
 	}
 }
 
-// policy lets nothing in but what is served here.
+// policy allows only content that is served here.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// ServeHTTP is part of http.Handler.
+// ServeHTTP implements http.Handler.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
@@ -179,9 +176,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), turnKey{}, held)))
 }
 
-// embedded says whether the browser asks for another site's sake: anything but
-// somebody following a link. Such an answer cannot be read there, but making it
-// costs the database.
+// embedded reports whether the browser sends the request on behalf of another site, in any way but following
+// a link. The other site could not read the response, but making it costs the database.
 // https://www.w3.org/TR/fetch-metadata/
 func embedded(r *http.Request) bool {
 	h := r.Header
@@ -190,10 +186,10 @@ func embedded(r *http.Request) bool {
 		return false
 	}
 	followed := h.Get("Sec-Fetch-Mode") == "navigate" && h.Get("Sec-Fetch-Dest") == "document" && h.Get("Sec-Fetch-User") == "?1"
-	return r.Method != http.MethodPost && !followed // forms have a rule of their own
+	return r.Method != http.MethodPost && !followed // forms have a check of their own
 }
 
-// Close ends live updates, so that a server can stop.
+// Close ends live updates, so that the server can stop.
 func (p *Page) Close() { p.close.Do(func() { close(p.closed) }) }
 
 func (p *Page) streamNamed(name string) *Stream {
@@ -205,11 +201,11 @@ func (p *Page) streamNamed(name string) *Stream {
 	return nil
 }
 
-// errBusy: too many ask at once.
+// errBusy: too many requests use the database at the same time.
 var errBusy = &asked{http.StatusServiceUnavailable, "too many requests ask the database at once: try again in a moment"}
 
-// turn is a request's place among those that ask a database at once. It is kept until the answer is
-// written: what was read is in memory until then, and a client may take it slowly.
+// turn is a request's slot among those that use a database. It is kept until the response is written: the
+// rows that were read stay in memory until then, and the client may be slow.
 type turn struct {
 	of   chan struct{}
 	have bool
@@ -234,7 +230,7 @@ func (t *turn) leave() {
 	}
 }
 
-// bounded gives a request that asks a database its turn and its time.
+// bounded gives a request that uses a database its slot and its timeout.
 func (p *Page) bounded(r *http.Request, within time.Duration) (context.Context, context.CancelFunc, error) {
 	if held, ok := r.Context().Value(turnKey{}).(*turn); !ok || !held.take() {
 		return nil, nil, errBusy

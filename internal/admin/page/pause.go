@@ -11,8 +11,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file pauses and resumes a stream or one of its tables: first it says what that does, and does it once that
-// is confirmed.
+// This file pauses and resumes a stream or one of its tables. It first shows what that does, and does it
+// after a confirmation.
 
 // The verbs.
 const (
@@ -20,7 +20,7 @@ const (
 	Resume = "resume"
 )
 
-// What the log says of them, also of the commands.
+// The log's messages for them. The commands log them too.
 const (
 	PausedMessage  = "an operator paused a stream or a table"
 	ResumedMessage = "an operator resumed a stream or a table"
@@ -28,23 +28,24 @@ const (
 
 // Pauses pauses and resumes a stream.
 type Pauses struct {
-	// May says why the stream, or the table where one is named, cannot be paused.
+	// May returns why the stream, or the table if one is named, cannot be paused.
 	May func(table string) error
-	// Change pauses or resumes, in somebody's name, and returns what is paused then. Without a verb it changes nothing.
+	// Change pauses or resumes in somebody's name, and returns what is paused then. With an empty verb it
+	// changes nothing.
 	Change func(ctx context.Context, verb, table, by string) ([]outbox.Park, error)
 }
 
 // pauseData is the page before and after.
 type pauseData struct {
 	Stream, Table, Verb, Token string
-	Tables                     []string // to choose from
+	Tables                     []string // the tables to choose from
 	Paused                     []outbox.Park
 	Done                       bool
 	Problem                    string
-	Wrong                      bool // what was chosen
+	Wrong                      bool // the choice is wrong
 }
 
-// pausing is what the form has before anything is chosen.
+// pausing returns the form before anything is chosen.
 func pausing(s *Stream, token string) pauseData {
 	d := pauseData{Stream: s.Name, Token: token}
 	for _, t := range s.Report().Tables {
@@ -53,7 +54,7 @@ func pausing(s *Stream, token string) pauseData {
 	return d
 }
 
-// pause answers a form. Nothing is changed unless it says confirmed.
+// pause answers a form. It changes nothing unless the form says "confirmed".
 func (p *Page) pause(w http.ResponseWriter, r *http.Request) {
 	if !p.ours(w, r) {
 		return
@@ -113,7 +114,7 @@ func (p *Page) changePause(r *http.Request, s *Stream, d *pauseData, confirmed b
 	return nil
 }
 
-// paused says whether the table is, or anything where none is named.
+// paused reports whether the table is paused. If no table is named, it reports whether anything is.
 func paused(parks []outbox.Park, table string) bool {
 	for i := range parks {
 		if table == "" || parks[i].Scope.Table == table {

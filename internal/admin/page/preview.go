@@ -12,31 +12,30 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// This file shows the records that rows would become. Nothing is published, and
-// nothing is changed.
+// This file shows the records that rows would become. It publishes and changes nothing.
 
 // Bounds of a preview.
 const (
 	previewed     = 10
-	mostPreviewed = 100     // over JSON
-	shownValue    = 4 << 10 // bytes of a value on the page; over JSON all of it
-	shownHeaders  = 30      // of a record on the page
+	mostPreviewed = 100     // through JSON
+	shownValue    = 4 << 10 // bytes of a value on the page; JSON has all of it
+	shownHeaders  = 30      // headers of a record on the page
 )
 
-// preview is the records of a table's rows, and its JSON.
+// preview is the records of a table's rows, and its JSON form.
 type preview struct {
 	Stream  string            `json:"stream"`
 	Table   string            `json:"table"`
-	State   string            `json:"state"` // PENDING, FAILED, or ANY of given ids
+	State   string            `json:"state"` // PENDING, FAILED, or ANY for given ids
 	Records []operator.Record `json:"records"`
-	// Hidden: values are left out, since payloads are not shown.
+	// Hidden: values are left out, because payloads are not shown.
 	Hidden bool `json:"values_hidden"`
 }
 
-// errOthers: rows that are not FAILED are for operators, on every page.
+// errOthers: on every page, only operators see rows that are not FAILED.
 var errOthers = &asked{http.StatusForbidden, "only an operator of http.auth sees rows that are not FAILED; records of FAILED rows are shown with state=failed"}
 
-// previewFilter is which rows a request asks for.
+// previewFilter returns the filter for the rows that a request asks for.
 func (p *Page) previewFilter(r *http.Request, t *outbox.Table) (tablesql.Filter, error) {
 	q, may := r.URL.Query(), p.cfg.MayAct(r)
 	filter := tablesql.Filter{State: tablesql.RowsFailed}
@@ -86,7 +85,7 @@ func (p *Page) records(r *http.Request, limit int) (preview, error) {
 	return list, err
 }
 
-// recordOf has only the lengths of what is too long for an answer.
+// recordOf returns a row's record. It has only the lengths of values that are too long for a response.
 func recordOf(row *outbox.Row) operator.Record {
 	record := operator.RecordOf(row)
 	if row.Size() > answerBytes {
@@ -98,9 +97,9 @@ func recordOf(row *outbox.Row) operator.Record {
 
 type previewData struct {
 	preview
-	StreamRows []streamRow // to choose a table from, where there are several
+	StreamRows []streamRow // the tables to choose from, if there are several
 	Records    []shownRecord
-	One        bool // row was asked for
+	One        bool // a single row was asked for
 	Acts       bool
 	Problem    string
 	Limit      int
@@ -110,7 +109,7 @@ type previewData struct {
 type shownRecord struct {
 	operator.Record
 	As, Text string
-	Cut      bool // Text is the beginning only
+	Cut      bool // Text is only the beginning
 }
 
 func (p *Page) preview(w http.ResponseWriter, r *http.Request) {
@@ -121,7 +120,7 @@ func (p *Page) preview(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		if code = codeOf(err); code != http.StatusBadRequest || q.Get("table") != "" {
 			d.Problem = err.Error()
-		} else { // one is to be chosen
+		} else { // a table has to be chosen
 			code = http.StatusOK
 		}
 		d.StreamRows = p.streamRows(0)
@@ -150,7 +149,7 @@ func shownOf(r *operator.Record) shownRecord {
 	return s
 }
 
-// previewPath is the address of the records of a table's rows.
+// previewPath returns the address of the records of a table's rows.
 func previewPath(stream, table, state string) string {
 	return "/preview?" + url.Values{"stream": {stream}, "table": {table}, "state": {state}}.Encode()
 }

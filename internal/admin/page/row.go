@@ -11,10 +11,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// This file shows one row: all that is known of it, the record that it becomes, and what it waits for.
+// This file shows one row: its columns, the record that it becomes, and what it waits for.
 
-// rowID reads the id of a row in an address or a form: a JSON list of the
-// values of the id columns.
+// rowID reads the id of a row from an address or a form: a JSON list of the values of the id columns.
 func rowID(text string, t *outbox.Table) (string, error) {
 	var parts []string
 	if err := json.Unmarshal([]byte(text), &parts); err != nil || len(parts) != len(t.Mapping.ID) {
@@ -23,7 +22,7 @@ func rowID(text string, t *outbox.Table) (string, error) {
 	return outbox.JoinID(parts...), nil
 }
 
-// askedID is an id of an address as people write it.
+// askedID reads an id that a person wrote into an address.
 func askedID(text string) string {
 	var parts []string
 	if json.Unmarshal([]byte(text), &parts) != nil {
@@ -37,13 +36,13 @@ type RowDetail struct {
 	operator.Row
 	// PayloadAs says how payload is written: json, text or hex.
 	PayloadAs string `json:"payload_as,omitempty"`
-	// Record is what the row would become; left out: its payload is too large.
+	// Record is what the row would become. It is left out if the payload is too large.
 	Record *operator.Record `json:"record,omitempty"`
-	// Waits is what keeps a row that is not SENT, or its key; empty: nothing that is known.
+	// Waits is what keeps the row, or its key, from being published. Empty: nothing is known.
 	Waits []waiting `json:"waits_for,omitempty"`
 }
 
-// oneRow is a row as it was found.
+// oneRow is a row as it was read.
 type oneRow struct {
 	operator.Row
 	table   *outbox.Table
@@ -52,7 +51,7 @@ type oneRow struct {
 	payload []byte // nil: NULL, too large, or not to be shown
 }
 
-// findRow reads one FAILED row, for operators a row in any state, and its payload where it may be shown.
+// findRow reads one FAILED row (for operators, a row in any state), and its payload if it may be shown.
 func (p *Page) findRow(r *http.Request) (one oneRow, err error) {
 	q := r.URL.Query()
 	s, t, err := p.table(q.Get("stream"), q.Get("table"))
@@ -86,7 +85,7 @@ func (p *Page) findRow(r *http.Request) (one oneRow, err error) {
 		if err := d.complete(ctx, &pick, &one); err != nil || !p.cfg.ShowPayloads || one.PayloadBytes == nil {
 			return err
 		}
-		if err := read(true); err != nil { // now that its size is known
+		if err := read(true); err != nil { // now that the payload's size is known
 			return err
 		}
 		one.payload = d.PayloadOf(&one.Row)
@@ -98,7 +97,7 @@ func (p *Page) findRow(r *http.Request) (one oneRow, err error) {
 	return one, err
 }
 
-// complete makes the row's record, and says what the row waits for.
+// complete makes the row's record, and finds what the row waits for.
 func (o *opened) complete(ctx context.Context, pick *tablesql.Filter, one *oneRow) error {
 	made, err := o.Preview(ctx, pick, 1, answerBytes)
 	if err != nil || len(made) == 0 {
@@ -120,13 +119,13 @@ type rowData struct {
 	Record      *shownRecord // nil: the payload is too large
 	Waits       []waiting
 	Payload     string
-	As          string   // text, json, hex
-	Forms       []string // that there are
+	As          string   // text, json or hex
+	Forms       []string // possible values of As
 	Note        string   // why there is no payload
 	Acts        bool
 	Dismissable bool
 	Token       string
-	Found       string // how soon a pending row is found
+	Found       string // how soon a pending row will be found
 }
 
 func (p *Page) row(w http.ResponseWriter, r *http.Request) {
@@ -139,13 +138,13 @@ func (p *Page) row(w http.ResponseWriter, r *http.Request) {
 		filter: filterOf(r.URL.Query()), Row: &one.Row, IDColumns: one.table.Mapping.ID, Acts: p.cfg.MayAct(r), Waits: one.waits,
 		Dismissable: one.table.Mapping.Status.Column != "", Token: p.forms.token(p.cfg.Who(r), p.cfg.Now()),
 	}
-	s, t, _ := p.table(d.Stream, d.Table) // as findRow found it
+	s, t, _ := p.table(d.Stream, d.Table) // findRow has found it
 	if d.Stream, d.Table = s.Name, t.String(); s.Found != nil {
 		d.Found = s.Found(t).String()
 	}
 	if one.record != nil {
 		d.Record = new(shownOf(one.record))
-		if one.record.Value != nil && string(one.record.Value.Raw()) == string(one.payload) { // it is shown as the payload
+		if one.record.Value != nil && string(one.record.Value.Raw()) == string(one.payload) { // it is already shown as the payload
 			d.Record.As = ""
 		}
 	}

@@ -25,22 +25,22 @@ import (
 // Bounds of what is listed and shown.
 const (
 	listedRows   = 100
-	mostListed   = 1000 // over JSON
+	mostListed   = 1000 // through JSON
 	countedRows  = 10_000
-	shownPayload = 1 << 20 // bytes; larger ones are left to the command
-	shownColumn  = 100_000 // characters of each other column of one row
-	shownErrors  = 20      // groups
+	shownPayload = 1 << 20 // bytes; larger payloads are left to the command
+	shownColumn  = 100_000 // characters of each other column of a row
+	shownErrors  = 20      // groups of errors
 
-	// longestPattern is what a regular expression of an address may have: what a
-	// list links to, an error of last_error_max quoted, has room.
+	// longestPattern is the longest regular expression in an address. It has room for the pattern that a list
+	// links to: an error of last_error_max characters, quoted.
 	longestPattern = 4096
-	answerBytes    = 1 << 20 // of rows in one answer: as JSON they may take six times that, twice
+	answerBytes    = 1 << 20 // bytes of rows in one response: as JSON they may take six times that, twice
 )
 
 // filter is what a list is narrowed by, as the address has it.
 type filter struct {
 	Stream, Table, Topic, Key, Error, Since, Until string
-	// State is one of states. Those who may not act see FAILED rows only.
+	// State is a key of states. Clients that may not act see only FAILED rows.
 	State string
 }
 
@@ -51,12 +51,12 @@ func filterOf(q url.Values) filter {
 	}
 }
 
-// states are what a list can be of, by their names in addresses.
+// states are the states that a list can be of, by their names in addresses.
 var states = map[string]tablesql.RowState{
 	"failed": tablesql.RowsFailed, "pending": tablesql.RowsPending, "sent": tablesql.RowsSent, "any": tablesql.RowsAny,
 }
 
-// Path is the address of the same list.
+// Path returns the address of the list.
 func (f filter) Path() string {
 	if f.State != "failed" {
 		return "/rows?" + f.query().Encode()
@@ -65,7 +65,7 @@ func (f filter) Path() string {
 	return "/failed?" + f.query().Encode()
 }
 
-// Everything is the list of the same state without what narrows it.
+// Everything returns the address of the list of the same state without other filters.
 func (f filter) Everything() string {
 	return filter{Stream: f.Stream, Table: f.Table, State: f.State}.Path()
 }
@@ -82,12 +82,12 @@ func (f filter) query() url.Values {
 	return q
 }
 
-// Narrowed says that the list is not of the whole table.
+// Narrowed reports whether the list has only a part of the table.
 func (f filter) Narrowed() bool {
 	return f.Topic != "" || f.Key != "" || f.Error != "" || f.Since != "" || f.Until != ""
 }
 
-// asked is a request that is wrong, as people get it.
+// asked is an error of the request, with the text that people see.
 type asked struct {
 	code int
 	text string
@@ -95,7 +95,7 @@ type asked struct {
 
 func (e *asked) Error() string { return e.text }
 
-// wrongField is a request with one wrong field of a form.
+// wrongField is an error in one field of a form.
 type wrongField struct {
 	asked
 	field string
@@ -103,7 +103,7 @@ type wrongField struct {
 
 func (e *wrongField) Unwrap() error { return &e.asked }
 
-// fieldOf is the field of a form that is wrong, or empty.
+// fieldOf returns the form field that the error is about, or "".
 func fieldOf(err error) string {
 	if wrong, is := errors.AsType[*wrongField](err); is {
 		return wrong.field
@@ -111,7 +111,7 @@ func fieldOf(err error) string {
 	return ""
 }
 
-// field is one field of a form, as its template is given it.
+// field is one field of a form, for its template.
 type field struct {
 	Name, Label, Value, Hint string
 	Wrong                    bool
@@ -130,7 +130,7 @@ func codeOf(err error) int {
 	case errors.As(err, &unusable):
 		return http.StatusUnprocessableEntity
 	}
-	return http.StatusBadGateway // the database
+	return http.StatusBadGateway // the database failed
 }
 
 func (p *Page) pick(f *filter, state tablesql.RowState) (tablesql.Filter, error) {
@@ -151,7 +151,7 @@ func (p *Page) pick(f *filter, state tablesql.RowState) (tablesql.Filter, error)
 	return pick, err
 }
 
-// patternFault makes the server's refusal of a regular expression an error of that field.
+// patternFault turns the server's refusal of a regular expression into an error of that form field.
 func patternFault(err error) error {
 	if why := operator.PatternFault(err); why != "" {
 		return &wrongField{asked{http.StatusBadRequest, "“Error matches” is no regular expression: " + why + "; put \\ before a character that stands for itself"}, "error"}
@@ -159,8 +159,7 @@ func patternFault(err error) error {
 	return err
 }
 
-// table finds the table that a request names; where there is one only, it needs
-// no name.
+// table finds the table that a request names. The name may be left out if there is only one table.
 func (p *Page) table(stream, name string) (*Stream, *outbox.Table, error) {
 	var found []*outbox.Table
 	var of *Stream
@@ -180,7 +179,7 @@ func (p *Page) table(stream, name string) (*Stream, *outbox.Table, error) {
 	return of, found[0], nil
 }
 
-// opened is a table of a stream, for one request.
+// opened is a table of a stream, opened for one request.
 type opened struct {
 	*operator.Table
 	of   *Stream
@@ -188,7 +187,7 @@ type opened struct {
 	now  time.Time
 }
 
-// parks are those that the database remembers of the stream.
+// parks returns the stream's parks in the database.
 func (o *opened) parks(ctx context.Context) ([]outbox.Park, error) {
 	if o.of.Parks == nil {
 		return nil, nil
@@ -201,7 +200,7 @@ func (o *opened) waits(row *outbox.Row, parks []outbox.Park) []waiting {
 	return waitsFor(row, parks, &s, o.now)
 }
 
-// onTable calls f with the table, opened for one of the requests that ask a database at once.
+// onTable opens the table and calls f. Only a few requests may use a database at the same time.
 func (p *Page) onTable(r *http.Request, within time.Duration, s *Stream, t *outbox.Table, f func(context.Context, *opened) error) error {
 	ctx, done, err := p.bounded(r, within)
 	if err != nil {
@@ -226,15 +225,15 @@ func (p *Page) onTable(r *http.Request, within time.Duration, s *Stream, t *outb
 	return f(ctx, &opened{Table: table, of: s, conn: conn, now: p.cfg.Now()})
 }
 
-// alike are listed rows of one topic with one error.
+// alike are listed rows of one topic with the same error.
 type alike struct {
 	Topic, Error string
 	Rows         int
 	Link         string
 }
 
-// together counts listed rows by topic and error, the commonest first, with the
-// address of a list of them alone.
+// together counts listed rows by topic and error, most frequent first. Each has the address of a list of its
+// rows.
 func together(f filter, list []operator.Row) []alike {
 	var all []alike
 	at := map[[2]string]int{}
@@ -247,7 +246,7 @@ func together(f filter, list []operator.Row) []alike {
 			one := f
 			one.Topic = r.Topic
 			if begin, cut := strings.CutSuffix(r.Error, outbox.Ellipsis); cut {
-				one.Error = "^" + regexp.QuoteMeta(begin) // the rest of it was cut
+				one.Error = "^" + regexp.QuoteMeta(begin) // the rest of the error was cut
 			} else if r.Error != "" {
 				one.Error = "^" + regexp.QuoteMeta(r.Error) + "$"
 			}
@@ -259,7 +258,7 @@ func together(f filter, list []operator.Row) []alike {
 	return all[:min(len(all), shownErrors)]
 }
 
-// printed is a payload as text, JSON or hex: as asked for, or as it looks.
+// printed formats a payload as text, JSON or hex: as requested, or as fits its content.
 func printed(payload []byte, as string) (string, string) {
 	var value any
 	if json.Unmarshal(payload, &value) == nil && as != "text" && as != "hex" {
@@ -274,6 +273,6 @@ func printed(payload []byte, as string) (string, string) {
 }
 
 func idJSON(id []string) string {
-	text, _ := json.Marshal(id) // strings always can
+	text, _ := json.Marshal(id) // a string can always be marshalled
 	return string(text)
 }

@@ -12,37 +12,37 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
-// streamRow is one stream on its way WAL → stream → Kafka → SENT.
+// streamRow is one stream's way: WAL → stream → Kafka → SENT.
 type streamRow struct {
 	status.Stream
 	Rates  status.Rates
 	Bar    *bar
 	Charts []*chart
-	// Spans are how much time charts can have, and Dashboard is where longer ones are, or empty.
+	// Spans are the possible lengths of time for charts. Dashboard is where longer charts are, or empty.
 	Spans     []spanChoice
 	Dashboard string
 	Needs     []attention
 	Pending   string
 	Failed    string
-	// Counted is the age of the oldest count of pending rows. FailedCounted is that of failed rows, and Read the age
-	// of what is known of the slot, both only where they are old.
+	// Counted is the age of the oldest count of pending rows. FailedCounted is the age of the count of failed
+	// rows, and Read the age of the slot's data; both are set only if old.
 	Counted, FailedCounted, Read string
 
 	now   time.Time
-	Gave  bool   // there are failed rows
-	Waits string // how long something has been waiting, from a second on
-	// Once is the state of each tally of a stream that delivers exactly once.
+	Gave  bool   // some rows have failed
+	Waits string // how long something has been waiting, if at least a second
+	// Once has the state of each tally of a stream with exactly-once delivery.
 	Once []string
-	// Troubled clusters of Kafka.
+	// Troubled is the number of Kafka clusters in trouble.
 	Troubled int
-	Long     bool // on the stream's own page
-	Knows    bool // not unaware
+	Long     bool // this is the stream's own page
+	Knows    bool // the stream's state is known
 }
 
-// oldCount: rows are counted every 15 s, where that is quick.
+// oldCount is the age from which a count is called old: rows are counted every 15 s, where that is quick.
 const oldCount = 30 * time.Second
 
-// Age is how long ago something was counted, where that is old.
+// Age returns how long ago something was counted, if that is old; otherwise "".
 func (l streamRow) Age(at time.Time) string {
 	if age := l.now.Sub(at); !at.IsZero() && age > oldCount {
 		return status.About(age)
@@ -50,7 +50,8 @@ func (l streamRow) Age(at time.Time) string {
 	return ""
 }
 
-// oldSlot: what is known of a slot is read every few seconds, unless the database cannot be asked.
+// oldSlot is the age from which a slot's data is called old: it is read every few seconds, unless the
+// database does not answer.
 const oldSlot = 30 * time.Second
 
 func (p *Page) rowOf(s *Stream, span time.Duration) (streamRow, status.Activity) {
@@ -107,7 +108,7 @@ func (p *Page) streamRows(span time.Duration) []streamRow {
 	return rows
 }
 
-// total adds counts up; some may be unknown.
+// total adds up counts. Some may be unknown.
 type total struct {
 	n           int64
 	known, more bool
@@ -126,15 +127,15 @@ func (t *total) of(what string) string {
 	return cappedText(&t.n, t.more) + " " + what
 }
 
-// What is drawn at most.
+// Bounds of what is drawn.
 const (
 	shownTopics  = 6
-	chartStreams = 10 // beyond, the overview has no charts
+	chartStreams = 10 // with more streams, the overview has no charts
 )
 
 type overviewData struct {
-	Needs      []attention // none: all is well, as far as is known
-	Standby    bool        // another process knows more of a stream
+	Needs      []attention // empty: all is well, as far as is known
+	Standby    bool        // another process knows more about a stream
 	StreamRows []streamRow
 }
 
@@ -151,7 +152,7 @@ func (p *Page) overviewView(span time.Duration) view {
 	return view{Title: "Overview", Here: "overview", Data: d, JSON: "/api/v1/status", Live: livePath("", span)}
 }
 
-// urgent are the needs that somebody should look at, the worst first.
+// urgent returns the needs that somebody should look at, worst first.
 func urgent(needs []attention) []attention {
 	urgent := slices.DeleteFunc(slices.Clone(needs), func(a attention) bool { return a.Level == status.Note })
 	slices.SortStableFunc(urgent, byLevel)
@@ -169,13 +170,13 @@ type streamData struct {
 	Standby       bool
 	Database      string
 	Configuration string
-	Busy          []*chart // topics, the busiest first
+	Busy          []*chart // of topics, busiest first
 	MoreParks     int
-	Token         string // of who may act
+	Token         string // for a person who may act
 	Pausing       pauseData
 }
 
-// streamView is the page of a stream. With a token, a new one for each request, it has forms.
+// streamView returns the page of a stream. With a token, which is new for each request, the page has forms.
 func (p *Page) streamView(s *Stream, span time.Duration, token string) view {
 	l, a := p.rowOf(s, span)
 	l.Long = true
@@ -187,7 +188,7 @@ func (p *Page) streamView(s *Stream, span time.Duration, token string) view {
 	return view{Title: "Stream " + s.Name, Here: s.Name, Data: d, JSON: "/api/v1" + path, Live: livePath(s.Name, span)}
 }
 
-// livePath is the address of the live updates of a page.
+// livePath returns the address of a page's live updates.
 func livePath(stream string, span time.Duration) string {
 	q := url.Values{}
 	if stream != "" {

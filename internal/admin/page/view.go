@@ -14,10 +14,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
-// view is what every page's template is given.
+// view is the data for every page's template.
 type view struct {
 	Title   string
-	Here    string // which entry of the menu
+	Here    string // the page's entry in the menu
 	Version string
 	Streams []string // names
 	Data    any
@@ -59,14 +59,15 @@ var functions = template.FuncMap{
 	"len64":     func(list []operator.Row) int64 { return int64(len(list)) },
 }
 
-// breakable is a name that a line may break behind its punctuation, before it breaks within a word.
+// breakable returns a name that may be broken into lines after its punctuation, before it breaks within a
+// word.
 func breakable(name string) template.HTML {
 	return template.HTML(breaks.Replace(template.HTMLEscapeString(name))) // #nosec G203 -- escaped
 }
 
 var breaks = strings.NewReplacer("_", "_<wbr>", ".", ".<wbr>", "-", "-<wbr>")
 
-// rateText prints rows per second.
+// rateText formats rows per second.
 func rateText(f float64) string {
 	if f > 0 && f < 10 {
 		return strconv.FormatFloat(f, 'f', 1, 64) + " rows/s"
@@ -84,7 +85,7 @@ func cappedText(n *int64, more bool) string {
 	return thousands(*n)
 }
 
-// roomText is the WAL that a server still allows.
+// roomText formats the WAL that the server still allows.
 func roomText(safe *int64) string {
 	if safe == nil {
 		return "no limit"
@@ -92,15 +93,15 @@ func roomText(safe *int64) string {
 	return status.Bytes(uint64(max(0, *safe))) // #nosec G115 -- not negative
 }
 
-// moment is a time as the script turns it into the viewer's zone; without one it
-// is in UTC. What is no time of RFC 3339 is shown as it is.
+// moment formats a time so that the script can show it in the viewer's zone; without the script it is shown
+// in UTC. A text that is not RFC 3339 is shown as it is.
 func moment(at string) template.HTML {
 	t, err := time.Parse(time.RFC3339Nano, at)
 	if err != nil {
 		return template.HTML(template.HTMLEscapeString(at)) // #nosec G203 -- escaped
 	}
 	t = t.UTC()
-	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, // #nosec G203 -- made of digits
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s">%s</time>`, // consists of digits
 		t.Format(time.RFC3339Nano), t.Format("2006-01-02 15:04:05.000 UTC"), t.Format("2006-01-02 15:04:05 UTC")))
 }
 
@@ -112,7 +113,7 @@ func (p *Page) fill(v view) view {
 	return v
 }
 
-// show answers with a page, all of it or an error.
+// show answers with a complete page, or with an error.
 func (p *Page) show(w http.ResponseWriter, code int, name string, v view) {
 	var out bytes.Buffer
 	if err := p.templates[name].Execute(&out, p.fill(v)); err != nil {
@@ -122,10 +123,10 @@ func (p *Page) show(w http.ResponseWriter, code int, name string, v view) {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(code)
-	_, _ = out.WriteTo(w) // the client went away
+	_, _ = out.WriteTo(w) // fails only if the client has gone away
 }
 
-// message is a page that says one thing.
+// message is a page with a single text.
 type message struct{ Text, Link, LinkText string }
 
 func (p *Page) say(w http.ResponseWriter, code int, title string, m message) {
@@ -139,8 +140,8 @@ func (p *Page) missing(w http.ResponseWriter, r *http.Request) {
 	p.say(w, http.StatusNotFound, "Not found", message{Text: "There is no page " + operator.OneLine(r.URL.Path, 200) + "."})
 }
 
-// static answers with a file that is part of the program.
+// static answers with a file that is embedded in the program.
 func (p *Page) static(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-cache")
-	http.ServeFileFS(w, r, files, path.Join("static", r.PathValue("file"))) // #nosec G703 -- of the embedded files, all of which are public
+	http.ServeFileFS(w, r, files, path.Join("static", r.PathValue("file"))) // an embedded file, all of which are public
 }

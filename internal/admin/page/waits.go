@@ -11,26 +11,26 @@ import (
 
 // waiting is one thing that a row waits for.
 type waiting struct {
-	// What keeps it: a park's scope, a Kafka cluster, the row's own time.
+	// What keeps the row: a park's scope, a Kafka cluster, or the row's own time.
 	What   string    `json:"what"`
 	Reason string    `json:"reason"`
 	Since  time.Time `json:"since,omitzero"`
 	Next   time.Time `json:"next_try,omitzero"`
-	// Row is the FAILED row that keeps the key.
+	// Row is the FAILED row that blocks the key.
 	Row []string `json:"row,omitempty"`
-	// Paused: it waits until somebody resumes it.
+	// Paused: the row waits until somebody resumes the stream or the table.
 	Paused bool `json:"-"`
 }
 
-// waitsFor is what keeps a row, the widest first: what is parked, a Kafka cluster that cannot be used, a time that
-// is not there yet. It is pure.
+// waitsFor returns what keeps a row, widest first: parks, a Kafka cluster that cannot be used, a time that
+// has not come. It is a pure function.
 func waitsFor(row *outbox.Row, parks []outbox.Park, s *status.Stream, now time.Time) []waiting {
 	list := []waiting{}
 	parks = slices.DeleteFunc(slices.Clone(parks), func(p outbox.Park) bool { return !p.Scope.Contains(row) })
 	slices.SortStableFunc(parks, func(a, b outbox.Park) int { return cmp.Compare(a.Scope.Kind, b.Scope.Kind) })
 	for i := range parks {
 		p := &parks[i]
-		if p.Scope.Kind == outbox.ScopeTopics && len(parks) > 1 { // of a topic that is known another says more
+		if p.Scope.Kind == outbox.ScopeTopics && len(parks) > 1 { // the park of a known topic is more precise
 			continue
 		}
 		w := waiting{What: p.Scope.String(), Reason: p.Reason, Since: p.Since, Next: p.Next, Paused: p.Cause == outbox.CausePaused}
@@ -42,7 +42,7 @@ func waitsFor(row *outbox.Row, parks []outbox.Park, s *status.Stream, now time.T
 		}
 		list = append(list, w)
 	}
-	if !row.Pending { // its key may wait, itself does not
+	if !row.Pending { // its key may wait, but the row itself does not
 		return list
 	}
 	for i := range s.Kafka {
