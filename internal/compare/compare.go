@@ -1,9 +1,8 @@
-// Package compare holds the records that an application's own relay sends
-// against those that outbox-cdc would send for the same rows, while both can be
-// watched: rows through a temporary replication slot, records from the topics.
+// Package compare compares the records that an application's own relay sends with those that outbox-cdc would
+// send for the same rows. It watches both: rows through a temporary replication slot, and records in the
+// topics.
 //
-// It publishes nothing, marks nothing and leaves nothing behind. The command
-// compare calls it.
+// It publishes nothing, marks nothing and leaves nothing behind. The command compare calls it.
 package compare
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// Record is one record as it lies in a topic.
+// Record is a record as it lies in a topic.
 type Record = sink.Record
 
 // Kind says how a row and a record differ.
@@ -36,7 +35,7 @@ const (
 	Repeated  Kind = "repeated"  // the relay sent it more than once
 	Refused   Kind = "refused"   // the row cannot become a record as it is mapped
 	Waiting   Kind = "waiting"   // neither has sent it yet: the row is PENDING
-	Before    Kind = "before"    // of a row from before the window, as far as can be told
+	Before    Kind = "before"    // a record for a row from before the window, as far as can be known
 )
 
 var kinds = []KindFind{
@@ -53,31 +52,30 @@ var kinds = []KindFind{
 	{Kind: Before, Means: "records of rows from before the window, as far as can be told"},
 }
 
-// pair is a row's record or a topic's, reduced to what differences are told by.
+// pair is the record of a row, or one in a topic, reduced to what is compared.
 type pair struct {
-	seq       int // order of arrival
+	seq       int // in order of arrival
 	topic     string
-	partition int32 // of a row: what it names, or -1
+	partition int32 // for a row: the partition that it names, or -1
 	key       []byte
 	headers   []outbox.Header
 	value     digest
-	size      int // of the value, -1: null
+	size      int // size of the value in bytes; -1: null
 
-	row    *outbox.Row // nil: a topic's
+	row    *outbox.Row // nil: this is a record in a topic
 	offset int64
 	at     time.Time
 }
 
 type digest [16]byte
 
-// remembered is how many digests of matched records are kept, to tell a
-// repeated record from an extra one.
+// remembered is how many digests of matched records are kept. They tell a repeated record from an extra one.
 const remembered = 1 << 18
 
-// Comparison matches rows with records, each pair as soon as both are there, so
-// that it holds only what waits for its match. It is not safe for concurrent use.
+// Comparison matches rows with records. It matches each pair as soon as both are there, so it only holds what
+// still waits. It is not safe for concurrent use.
 type Comparison struct {
-	// partition says where a record with the key belongs, or -1: not known.
+	// partition returns the partition that a record with the key belongs to; -1: unknown.
 	partition func(by outbox.Partitioner, topic string, key []byte) int32
 	ignore    []string
 
@@ -85,7 +83,7 @@ type Comparison struct {
 	rows, records   int
 	same            int
 	expected, found map[digest][]*pair
-	waiting         int // in both
+	waiting         int // on both sides together
 	matched         map[digest]bool
 	oldest          []digest // of matched, in order
 	kinds           []KindFind
@@ -110,8 +108,8 @@ type Example struct {
 	Detail string `json:"detail"`
 }
 
-// New returns an empty Comparison. Headers named in ignore count as equal;
-// examples is how many of each kind are kept.
+// New returns an empty Comparison. The headers in ignore are not compared. examples is how many examples of
+// each kind are kept.
 func New(partition func(by outbox.Partitioner, topic string, key []byte) int32, ignore []string, examples int) *Comparison {
 	return &Comparison{
 		partition: partition, ignore: ignore, examples: examples,
@@ -120,7 +118,7 @@ func New(partition func(by outbox.Partitioner, topic string, key []byte) int32, 
 	}
 }
 
-// Row takes a row as the WAL gives it.
+// Row adds a row from the WAL.
 func (c *Comparison) Row(r *outbox.Row) {
 	c.rows++
 	p := c.make(r.Topic, r.Partition, r.Key, r.Value, r.Headers)
@@ -132,7 +130,7 @@ func (c *Comparison) Row(r *outbox.Row) {
 	c.match(c.expected, c.found, p)
 }
 
-// Record takes a record of a topic.
+// Record adds a record from a topic.
 func (c *Comparison) Record(r Record) {
 	c.records++
 	p := c.make(r.Topic, r.Partition, r.Key, r.Value, r.Headers)
@@ -144,7 +142,7 @@ func (c *Comparison) Record(r Record) {
 	c.match(c.found, c.expected, p)
 }
 
-// make copies what it keeps: the row's memory is shared with many others.
+// make copies what it keeps, because the row's memory is shared with many others.
 func (c *Comparison) make(topic string, partition int32, key, value []byte, headers []outbox.Header) *pair {
 	c.seq++
 	full := sha256.Sum256(value)
@@ -160,10 +158,10 @@ func (c *Comparison) make(topic string, partition int32, key, value []byte, head
 	return p
 }
 
-// parts are some of what a record is.
+// parts selects parts of a record.
 type parts struct{ topic, key, value, headers bool }
 
-// exact is the digest of all that must be equal but the partition.
+// exact returns the digest of everything that must be equal, which is all but the partition.
 func (p *pair) exact() digest { return p.of(parts{topic: true, key: true, value: true, headers: true}) }
 
 func (p *pair) of(some parts) digest {
@@ -194,7 +192,7 @@ func (p *pair) of(some parts) digest {
 	return digest(h.Sum(nil)[:16])
 }
 
-// match pairs p with the first equal one of the other side, or keeps it on its own.
+// match pairs p with the first equal one on the other side. If there is none, it keeps p.
 func (c *Comparison) match(own, other map[digest][]*pair, p *pair) {
 	d := p.exact()
 	equal := other[d]
@@ -218,7 +216,7 @@ func (c *Comparison) match(own, other map[digest][]*pair, p *pair) {
 	if p.row == nil {
 		p, q = q, p
 	}
-	want := p.partition // -1: any
+	want := p.partition // -1: any partition
 	if want < 0 && p.key != nil {
 		want = c.partition(p.row.Table.Mapping.Partitioner, p.topic, p.key)
 	}
@@ -246,7 +244,7 @@ func (c *Comparison) tell(kind Kind, row, record *pair, detail string) {
 	k.Examples = append(k.Examples, e)
 }
 
-// ordered are the pairs of a side in the order in which they came.
+// ordered returns the pairs of a side in order of arrival.
 func ordered(side map[digest][]*pair) []*pair {
 	var all []*pair
 	for _, ps := range side {
@@ -256,8 +254,8 @@ func ordered(side map[digest][]*pair) []*pair {
 	return all
 }
 
-// likeness are the ways in which a row and a record that are not equal can be
-// one event, the likeliest first.
+// likeness lists the ways in which a row and a record that are not equal can still be the same event, most
+// likely first.
 var likeness = []parts{
 	{topic: true, key: true, value: true},
 	{topic: true, value: true, headers: true},
@@ -268,9 +266,9 @@ var likeness = []parts{
 	{topic: true, key: true},
 }
 
-// Finish pairs what is alike, tells the rest apart and returns the result.
-// Pending are rows, of those that wait for a record, that the table holds as
-// PENDING; records from before early may be of rows from before the window.
+// Finish pairs similar rows and records, classifies the others, and returns the result. pending are the
+// waiting rows that are PENDING in the table. Records from before early may belong to rows from before the
+// window.
 func (c *Comparison) Finish(pending map[*outbox.Row]bool, early time.Time) *Report {
 	rows, records := ordered(c.expected), ordered(c.found)
 	for _, by := range likeness {
@@ -319,7 +317,7 @@ func (c *Comparison) Finish(pending map[*outbox.Row]bool, early time.Time) *Repo
 	return r
 }
 
-// differ tells the first thing in which a row's record and a topic's differ.
+// differ records the first difference between a row's record and a topic's.
 func (c *Comparison) differ(p, q *pair) {
 	switch {
 	case p.topic != q.topic:

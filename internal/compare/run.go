@@ -11,33 +11,32 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// Config of one comparison. All fields but IgnoreHeaders are required.
+// Config configures one comparison. All fields except IgnoreHeaders are required.
 type Config struct {
 	Stream string
-	// Access is a role's with REPLICATION; not for streaming.
+	// Access is for a role with REPLICATION. Its connection is an ordinary one.
 	Access      postgres.Access
 	Publication string
 	Tables      []*outbox.Table
-	// Partitions are the leaves of partitioned tables, by schema.name.
+	// Partitions maps the leaves of partitioned tables ("schema.name") to their tables.
 	Partitions map[string]*outbox.Table
-	// Readers by Kafka cluster. Run ends what it reads, and the caller closes them.
+	// Readers are by Kafka cluster. Run stops their reading; the caller closes them.
 	Readers map[string]*sink.Reader
-	// Partition chooses a key's partition of n, as the sink does.
+	// Partition returns a key's partition of n, as the sink chooses it.
 	Partition func(by outbox.Partitioner, key []byte, n int) int32
-	// Check reads further what a row needs to become a record, and where it stands.
+	// Check reads what else a row needs to become a record, and its state.
 	Check func(context.Context, []*outbox.Row) ([]outbox.Checked, error)
-	// For is how long rows are taken; Settle how long records are awaited
-	// behind that, and how long after the beginning a record may be of a row
-	// from before it.
+	// For is how long rows are taken. Settle is how long records are awaited after that. A record within
+	// Settle of the beginning may belong to a row from before it.
 	For, Settle time.Duration
-	// IgnoreHeaders are not compared.
+	// IgnoreHeaders are the headers that are not compared.
 	IgnoreHeaders []string
-	// MaxFrame is how long a message of the WAL may be that is kept whole, bytes. Of a
-	// longer one only its short values are, and its row cannot become a record.
+	// MaxFrame is the longest WAL message in bytes that is kept whole. Of a longer one only the short values
+	// are kept, and its row cannot become a record.
 	MaxFrame int
-	// Examples of each kind, at most.
+	// Examples is the largest number of examples of each kind.
 	Examples int
-	// Limit of rows and records that wait for their match.
+	// Limit is the largest number of rows and records that wait for a match.
 	Limit int
 	// Began is called once rows are taken.
 	Began func()
@@ -46,8 +45,8 @@ type Config struct {
 // readEvery is how often the WAL is read.
 const readEvery = 500 * time.Millisecond
 
-// Run compares until cfg.For and cfg.Settle have passed, or every row has its
-// record. It ends early, with what was found until then, when ctx ends.
+// Run compares until cfg.For and cfg.Settle have passed, or every row has its record. If ctx ends, Run ends
+// early and returns what was found until then.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -59,7 +58,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	r := &run{cfg: cfg, wal: wal, since: time.Now(), wanted: map[topicName]bool{}}
 	r.topics = newTopics(background, cfg.Readers, r.since)
 	r.comparison = New(r.partition, cfg.IgnoreHeaders, cfg.Examples)
-	for _, t := range cfg.Tables { // topics that are known before any row is
+	for _, t := range cfg.Tables { // topics that are known without any row
 		for _, topic := range t.Mapping.Topic.Known() {
 			if err := r.topics.follow(topicName{t.Mapping.Cluster.Default, topic}); err != nil {
 				return nil, err
@@ -76,12 +75,12 @@ type run struct {
 	topics     *topics
 	comparison *Comparison
 	since      time.Time
-	// wanted are topics that rows name and no broker has yet.
+	// wanted are topics that rows name and that no broker has yet.
 	wanted map[topicName]bool
 }
 
-// partition is known for the topics that are read. A topic has one name only
-// in all clusters here: that of the first one read.
+// partition returns the partition of a key in a topic that is read; -1 for other topics. If several clusters
+// have the topic, the first one read counts.
 func (r *run) partition(by outbox.Partitioner, topic string, key []byte) int32 {
 	for cluster := range r.cfg.Readers {
 		if n := r.topics.known[topicName{cluster, topic}]; n > 0 {
@@ -95,7 +94,7 @@ func (r *run) run(ctx, background context.Context) (*Report, error) {
 	tick := time.NewTicker(readEvery)
 	defer tick.Stop()
 	rowsUntil := r.since.Add(r.cfg.For)
-	var until time.Time // rows were taken to here
+	var until time.Time // rows were taken up to this time
 	for {
 		select {
 		case <-ctx.Done():
@@ -137,11 +136,11 @@ func (r *run) run(ctx, background context.Context) (*Report, error) {
 }
 
 func (r *run) readWAL(ctx context.Context) error {
-	var rows, lacking []*outbox.Row // lacking headers, which are in a table of their own
+	var rows, lacking []*outbox.Row // lacking: rows whose headers are in a table of their own
 	places := map[*outbox.Row]int{}
 	err := r.wal.read(ctx, func(row *outbox.Row) {
 		if !row.Pending {
-			return // written in another state: nobody's to send
+			return // inserted in another state: nobody has to send it
 		}
 		rows = append(rows, row)
 		if name := (topicName{row.Cluster, row.Topic}); row.Err == nil && r.topics.known[name] == 0 {
@@ -176,7 +175,7 @@ func (r *run) bounded() error {
 	return nil
 }
 
-// finish asks where the rows without a record stand, and sums up.
+// finish reads the states of the rows without a record, and makes the report.
 func (r *run) finish(ctx context.Context, until time.Time) (*Report, error) {
 	if until.IsZero() {
 		until = time.Now()

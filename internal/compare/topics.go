@@ -8,14 +8,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// topics reads topics of one or several Kafka clusters from a time on. A topic
-// is read from when it is first asked for.
+// topics reads topics of one or several Kafka clusters, beginning at a point in time. Reading a topic begins
+// when it is first requested.
 type topics struct {
 	ctx     context.Context //nolint:containedctx // of the whole comparison
 	readers map[string]*sink.Reader
 	since   time.Time
 
-	known   map[topicName]int // partitions
+	known   map[topicName]int // number of partitions
 	records chan Record
 	errors  chan error
 }
@@ -29,7 +29,7 @@ func newTopics(ctx context.Context, readers map[string]*sink.Reader, since time.
 
 type topicName struct{ cluster, topic string }
 
-// follow begins to read a topic. One that does not exist (yet) is no error.
+// follow begins to read a topic. It is no error if the topic does not exist (yet).
 func (t *topics) follow(name topicName) error {
 	if name.topic == "" || t.known[name] > 0 {
 		return nil

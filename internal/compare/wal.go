@@ -21,39 +21,39 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// walReader reads the WAL through a temporary slot of its own, which ends with
-// its session: the stream's slot is left alone.
+// walReader reads the WAL through a temporary slot of its own, which ends with its session. The stream's slot
+// is not used.
 type walReader struct {
 	conn        *pgx.Conn
 	slot        string
 	publication string
 	decoder     *decoder.Decoder
 	batch       decoder.Batch
-	maxFrame    int                 // the longest message that is kept whole, bytes
-	long        *replication.Change // the one that is being read, or nil
+	maxFrame    int                 // longest message in bytes that is kept whole
+	long        *replication.Change // the message that is being read, or nil
 }
 
-// maxChanges ends a reading at the next end of a transaction.
+// maxChanges ends a read at the next end of a transaction.
 const maxChanges = 20_000
 
-// The slot is made in a session that is not in recovery, by a role with
-// REPLICATION. It waits until every transaction that writes has ended.
+// The slot is made in a session that is not in recovery, by a role with REPLICATION. Making it waits until
+// every writing transaction has ended.
 const (
 	makeSlotSQL = "SELECT pg_create_logical_replication_slot($1, 'pgoutput', true)"
-	// A message comes in pieces, and with its length.
+	// A message comes in pieces, each with the message's length.
 	changesSQL = `SELECT length(m.data), substr(m.data, at, 1048576)
 FROM pg_logical_slot_get_binary_changes($1, NULL, $2,
     'proto_version', '1', 'publication_names', convert_from($3::bytea, 'UTF8')) m
 CROSS JOIN LATERAL generate_series(1, length(m.data), 1048576) at`
 	pieceBytes = 1 << 20
-	// The text comes as the database stores it: the server reads no further than the
-	// first character that it cannot turn into UTF-8.
+	// The text comes in the database's encoding. Otherwise the server would stop at the first character that
+	// it cannot convert to UTF-8.
 	storedSQL = "SELECT set_config('client_encoding', 'SQL_ASCII', true)"
 )
 
 func openWAL(ctx context.Context, cfg *Config) (*walReader, error) {
 	access := cfg.Access
-	access.Application, access.OwnSession = "outbox-cdc compare", true // a temporary slot goes with its session
+	access.Application, access.OwnSession = "outbox-cdc compare", true // a temporary slot ends with its session
 	conn, err := access.Connect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to read the WAL: %w", err)
@@ -79,7 +79,7 @@ func openWAL(ctx context.Context, cfg *Config) (*walReader, error) {
 	return l, nil
 }
 
-// hint is what helps against an error, for people; empty: nothing is known.
+// hint returns what to do about an error, or "".
 func hint(err error, user string) string {
 	switch postgres.Code(err) {
 	case pgerrcode.InsufficientPrivilege:
@@ -92,7 +92,7 @@ func hint(err error, user string) string {
 	return ""
 }
 
-// read gives every row that was committed since the last call.
+// read passes on every row that was committed since the last call.
 func (l *walReader) read(ctx context.Context, each func(*outbox.Row)) error {
 	for {
 		l.batch.Reset()
@@ -115,7 +115,7 @@ func (l *walReader) read(ctx context.Context, each func(*outbox.Row)) error {
 				}
 			case decoder.TableBroken:
 				return fmt.Errorf("table %s cannot be read as it is mapped (outbox-cdc config validate tells more): %w", e.Table, e.Err)
-			default: // what bounds transactions, or is not ours
+			default: // a transaction's beginning or end, or a row that is not ours
 			}
 		}
 		if n < maxChanges {
@@ -124,9 +124,9 @@ func (l *walReader) read(ctx context.Context, each func(*outbox.Row)) error {
 	}
 }
 
-// piece takes a piece of a message, and counts the message with its last one.
+// piece takes a piece of a message. With the last piece it counts the message.
 func (l *walReader) piece(size, text []byte, n *int) error {
-	digits, ok := bytes.CutPrefix(text, []byte(`\x`)) // as bytea is printed
+	digits, ok := bytes.CutPrefix(text, []byte(`\x`)) // in the form in which bytea is printed
 	if !ok {
 		return errors.New("the server did not print a message in hexadecimal")
 	}

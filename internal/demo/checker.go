@@ -12,25 +12,25 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// checker is the consumer that judges. Per customer it expects the numbers 1,
-// 2, 3 … in the order of the topic.
+// checker is the consumer that judges the result. It expects each customer's events with the numbers 1, 2, 3
+// and so on, in the order of the topic.
 type checker struct {
 	mu         sync.Mutex
-	next       [customers + 1]int // the number that each customer's next event has
-	missing    map[event]struct{} // passed over: lost, unless they come late
+	next       [customers + 1]int // the number expected next of each customer
+	missing    map[event]struct{} // skipped numbers: lost, unless they come late
 	records    int
 	duplicates int
 	outOfOrder int
-	foreign    int // records that nobody wrote
+	foreign    int // records that the writer did not write
 
-	latencies []time.Duration // all
-	recent    int             // index of the first one not shown yet
+	latencies []time.Duration // of all events
+	recent    int             // index of the first latency not shown yet
 
-	positions []int64 // by partition: the offset after the last one read
+	positions []int64 // by partition: the offset after the last record read
 	advanced  chan struct{}
 }
 
-// event is one order event's place: a customer, and a number.
+// event identifies an order event: a customer and a number.
 type event struct{ customer, no int }
 
 func newChecker(partitions int) *checker {
@@ -64,7 +64,7 @@ func (c *checker) consume(ctx context.Context, w *world) error {
 	return nil
 }
 
-// take judges one record. mu is held.
+// take judges one record. The caller holds mu.
 func (c *checker) take(r *kgo.Record, sent *commits, now time.Time) {
 	if int(r.Partition) < len(c.positions) {
 		c.positions[r.Partition] = r.Offset + 1
@@ -97,8 +97,7 @@ func (c *checker) take(r *kgo.Record, sent *commits, now time.Time) {
 	}
 }
 
-// parse reads what the writer wrote: the key customer-7 and a payload that
-// begins with {"no":12, .
+// parse parses what the writer wrote: a key such as customer-7, and a payload that begins with {"no":12, .
 func parse(key, value []byte) (e event, ok bool) {
 	customer, ok1 := bytes.CutPrefix(key, []byte("customer-"))
 	rest, ok2 := bytes.CutPrefix(value, []byte(`{"no":`))
@@ -110,7 +109,7 @@ func parse(key, value []byte) (e event, ok bool) {
 	return e, ok && e.customer >= 1 && e.customer <= customers && e.no >= 1
 }
 
-// finish waits until everything that lies in the topic was read.
+// finish waits until everything in the topic has been read.
 func (c *checker) finish(ctx context.Context, w *world) error {
 	ends, err := w.ends(ctx)
 	if err != nil {
@@ -137,14 +136,14 @@ func (c *checker) reached(ends []int64) bool {
 	return true
 }
 
-// distinct is how many events were read, each counted once.
+// distinct returns how many different events were read.
 func (c *checker) distinct() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.records - c.duplicates - c.foreign
 }
 
-// show fills in how many records were read, and the latencies since it was asked last.
+// show fills in how many records were read, and the latencies since the last call.
 func (c *checker) show(f *frame) {
 	c.mu.Lock()
 	f.published = c.records
@@ -154,8 +153,8 @@ func (c *checker) show(f *frame) {
 	f.p50, f.p99 = quantiles(recent)
 }
 
-// judge compares with how many events each customer has committed. A record
-// that nobody committed counts as a duplicate: it is one too many.
+// judge compares the result with the number of events that each customer has committed. A record without a
+// commit counts as a duplicate: it is one too many.
 func (c *checker) judge(committed map[int]int, s *Summary) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,7 +168,7 @@ func (c *checker) judge(committed map[int]int, s *Summary) {
 	s.Latency = Latency{P50: millis(p50), P99: millis(p99)}
 }
 
-// quantiles sorts its argument.
+// quantiles returns the median and the 99th percentile. It sorts its argument.
 func quantiles(d []time.Duration) (p50, p99 time.Duration) {
 	if len(d) == 0 {
 		return 0, 0

@@ -1,9 +1,7 @@
-// Package demo shows outbox-cdc at work: it brings up a PostgreSQL and a Kafka
-// of its own (or uses those it is given), writes orders like an application
-// would, and checks with a consumer of its own what comes out: whether every
-// committed row arrived, once, in the order of commits per key. It never looks
-// inside the stream that it judges; that is handed in by cmd, which starts it
-// as `outbox-cdc run` does.
+// Package demo shows outbox-cdc at work. It starts its own PostgreSQL and Kafka (or uses given ones), writes
+// orders like an application, and checks the output with a consumer of its own: whether every committed row
+// arrived, once, in the order of commits per key. It does not look inside the stream that it judges. cmd
+// provides the stream and starts it as `outbox-cdc run` does.
 package demo
 
 import (
@@ -14,98 +12,98 @@ import (
 	"time"
 )
 
-// Options of one demo.
+// Options configure one demo.
 type Options struct {
-	// Rows to insert; 0: as many as fit into Duration.
+	// Rows to insert; 0: as many as Duration allows.
 	Rows int
-	// Rate in rows per second; 0: as fast as it goes.
+	// Rate is in rows per second; 0: as fast as possible.
 	Rate int
 	// Duration of inserting; 0: until Rows are inserted.
 	Duration time.Duration
-	// Outage takes the in-process Kafka away for this long, half way through.
+	// Outage shuts down the in-process Kafka for this long, at half time.
 	Outage time.Duration
-	// LoseSlot drops the replication slot half way through.
+	// LoseSlot drops the replication slot at half time.
 	LoseSlot bool
-	// ExactlyOnce has the stream deliver so, and kills it twice half way through.
+	// ExactlyOnce selects exactly-once delivery, and kills the stream twice at half time.
 	ExactlyOnce bool
-	// Brokers of a real Kafka to use instead of the in-process one.
+	// Brokers of a real Kafka, to be used instead of the in-process one.
 	Brokers []string
-	// Postgres is the connection string of a real database to use instead of
-	// the private one. The demo makes a schema there, and drops it at the end.
+	// Postgres is the connection string of a real database, to be used instead of the private one. The demo
+	// makes a schema there and drops it at the end.
 	Postgres string
-	// Serve keeps everything up after the last row is through, until ctx ends.
+	// Serve keeps everything running after the last row is done, until ctx ends.
 	Serve bool
-	// JSON asks for the summary as one JSON object and nothing else.
+	// JSON prints only the summary, as one JSON object.
 	JSON bool
 
-	// Out takes what people see. Live says that it is a terminal of Width
-	// columns, where lines may be drawn over.
+	// Out is where the output goes. Live: it is a terminal with Width columns, where lines can be
+	// overwritten.
 	Out   io.Writer
 	Live  bool
 	Width int
 
 	// Init prepares the database for the stream, as `outbox-cdc init` does.
 	Init func(ctx context.Context, t Target) error
-	// Stream streams until ctx ends and everything in flight is drained, or
-	// until kill ends. With ExactlyOnce the end of kill is that of its process.
+	// Stream runs the stream until ctx ends and everything in flight is drained, or until kill ends. With
+	// ExactlyOnce, the end of kill kills the stream's process.
 	Stream func(ctx, kill context.Context, t Target) error
 }
 
-// Target is where the stream is to read and write.
+// Target is where the stream reads and writes.
 type Target struct {
 	DSN         string // of the database
 	Schema      string
-	Table       string // in the layout of profile native
+	Table       string // in the layout of the profile "native"
 	Stream      string // name of the stream
 	Slot        string
 	Publication string
 	Brokers     []string
-	// Fencing is the cluster's; empty: the default. The in-process Kafka shows no marker of a fence, so
-	// a start would wait for it.
+	// Fencing is the cluster's fencing; empty: the default. The in-process Kafka returns no marker for a
+	// fence, so a start would wait for one.
 	Fencing string
 	Topic   string // the topic of every row
-	// Journal is the topic that names what was published; empty: rows are delivered at least once.
+	// Journal is the topic of the journal; empty: at-least-once delivery.
 	Journal string
-	// Serving is to be called with the address of the operator's page, once it
-	// is served; nil: none is wanted.
+	// Serving is to be called with the address of the operator's page once it is served; nil: no page is
+	// wanted.
 	Serving func(url string)
 }
 
-// Summary is what the demo found, and its JSON form.
+// Summary is the result of the demo, and its JSON form.
 type Summary struct {
 	Inserted      int     `json:"inserted"`   // rows committed
 	Published     int     `json:"published"`  // records read from the topic
 	Sent          int     `json:"sent"`       // rows marked SENT in the table
 	Failed        int     `json:"failed"`     // rows marked FAILED
-	Lost          int     `json:"lost"`       // committed, not in the topic
-	Duplicates    int     `json:"duplicates"` // in the topic more than once
+	Lost          int     `json:"lost"`       // committed rows that are not in the topic
+	Duplicates    int     `json:"duplicates"` // events that are in the topic more than once
 	OutOfOrder    int     `json:"out_of_order"`
-	Seconds       float64 `json:"seconds"` // from the first insert to the last row SENT
+	Seconds       float64 `json:"seconds"` // from the first INSERT until the last row is SENT
 	RowsPerSecond float64 `json:"rows_per_second"`
 	Latency       Latency `json:"latency_ms"` // from COMMIT to the consumer
 	Postgres      string  `json:"postgres"`
 	Kafka         string  `json:"kafka"`
 }
 
-// Latency in milliseconds.
+// Latency is in milliseconds.
 type Latency struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`
 }
 
-// Good says that nothing was lost, duplicated, out of order or left unsent.
+// Good reports whether no row was lost, duplicated, out of order or left unsent.
 func (s *Summary) Good() bool {
 	return s.Lost == 0 && s.Duplicates == 0 && s.OutOfOrder == 0 && s.Failed == 0 && s.Sent == s.Inserted
 }
 
-// ErrBad is what Run returns after a demo that was not Good.
+// ErrBad: the demo was not Good.
 var ErrBad = errors.New("the demo found rows lost, duplicated, out of order or not SENT")
 
-// How long the demo waits, once everything is written, while nothing moves.
+// giveUpAfter is how long the demo waits without any progress, once everything is written.
 const giveUpAfter = 60 * time.Second
 
-// Run runs a demo. When ctx ends it stops writing, lets the rest arrive and
-// sums up; when kill ends it stops at once. Either way nothing is left behind.
+// Run runs a demo. When ctx ends, it stops writing, lets the remaining rows arrive, and sums up. When kill
+// ends, it stops at once. In both cases nothing is left behind.
 func Run(ctx, kill context.Context, o Options) (err error) {
 	if err := o.check(); err != nil {
 		return err
@@ -121,7 +119,7 @@ func Run(ctx, kill context.Context, o Options) (err error) {
 	display.say(fmt.Sprintf("starting %s and %s", pg, kafka))
 	world, err := build(ctx, o)
 	if ctx.Err() != nil {
-		err = ctx.Err() // whatever it broke off
+		err = ctx.Err() // the demo ended early because of ctx
 	}
 	if world != nil {
 		defer func() { err = errors.Join(err, world.close()) }()
@@ -165,7 +163,7 @@ func (o *Options) check() error {
 	return nil
 }
 
-// half is when the outage and the loss of the slot come.
+// half reports whether it is time for the outage and the loss of the slot.
 func (o *Options) half(inserted int, elapsed time.Duration) bool {
 	return o.Rows > 0 && inserted >= o.Rows/2 || o.Duration > 0 && elapsed >= o.Duration/2
 }

@@ -10,31 +10,31 @@ import (
 	"time"
 )
 
-// frame is what one drawing shows.
+// frame is the content of one drawing.
 type frame struct {
 	at                                 time.Time
-	rows                               int // wanted; 0: no limit
+	rows                               int // number of rows to insert; 0: no limit
 	inserted, published, sent, pending int
-	p50, p99                           time.Duration // since the frame before
-	retained                           int64         // bytes of WAL; -1: no slot
+	p50, p99                           time.Duration // since the previous frame
+	retained                           int64         // bytes of WAL that the slot holds back; -1: there is no slot
 }
 
-// display shows what goes on: a panel that is drawn over in a terminal, lines
-// elsewhere, nothing but the summary for JSON.
+// display shows the progress: in a terminal as a panel that is redrawn, otherwise as lines. With JSON it
+// shows only the summary.
 type display struct {
 	o Options
 
 	mu      sync.Mutex
 	began   time.Time
 	last    frame
-	lines   int       // of the panel, to be drawn over
-	history []float64 // p99 in ms, a value a second
-	settled time.Time // of the newest value of history
+	lines   int       // number of lines of the panel, to be overwritten
+	history []float64 // p99 in milliseconds, one value per second
+	settled time.Time // time of the newest value of history
 	worst   time.Duration
 	resting bool // nothing more is drawn
 }
 
-// start sets the clock that lines show.
+// start sets the beginning of the clock that lines show.
 func (d *display) start(at time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -49,7 +49,7 @@ func (d *display) say(line string) {
 	d.print(line + "\n")
 }
 
-// rest prints a line below the last frame and draws no more.
+// rest prints a line below the last frame and ends the drawing.
 func (d *display) rest(line string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -57,17 +57,17 @@ func (d *display) rest(line string) {
 	d.print(line + "\n")
 }
 
-// event prints what happened, and when.
+// event prints an event with its time.
 func (d *display) event(what string) {
 	d.say(fmt.Sprintf("%4ds  *** %s", int(time.Since(d.began).Seconds()), what))
 }
 
-// print writes in place of the panel, which is drawn again below. mu is held.
+// print writes text in place of the panel, which is drawn again below. The caller holds mu.
 func (d *display) print(text string) {
 	if d.o.JSON {
 		return
 	}
-	if d.lines > 0 { // of a panel in the terminal
+	if d.lines > 0 { // remove the panel from the terminal
 		fmt.Fprintf(d.o.Out, "\x1b[%dA\x1b[J", d.lines)
 		d.lines = 0
 	}
@@ -95,7 +95,7 @@ func (d *display) draw(f frame) {
 	d.last = f
 }
 
-// panel is a frame for terminals.
+// panel returns a frame for terminals.
 func (d *display) panel(f frame) {
 	width := max(40, min(d.o.Width, 100))
 	rate := func(now, before int) string {
@@ -125,7 +125,7 @@ func (d *display) panel(f frame) {
 	d.lines = len(rows)
 }
 
-// curve draws values as small bars, the newest right.
+// curve draws values as small bars, newest on the right.
 func curve(values []float64, width int) string {
 	const steps = "▁▂▃▄▅▆▇█"
 	values = values[max(0, len(values)-width):]
@@ -135,7 +135,7 @@ func curve(values []float64, width int) string {
 	}
 	var b strings.Builder
 	for _, v := range values {
-		// The logarithm, so that an outage does not flatten the rest.
+		// Logarithmic, so that an outage does not flatten the other values.
 		i := int(math.Log1p(v) / math.Log1p(top) * 7)
 		b.WriteRune([]rune(steps)[min(7, max(0, i))])
 	}
@@ -146,7 +146,7 @@ func (d *display) sum(s *Summary) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.o.JSON {
-		_ = json.NewEncoder(d.o.Out).Encode(s) // where nobody reads, nobody is told
+		_ = json.NewEncoder(d.o.Out).Encode(s) // if nobody reads, nobody is told
 		return
 	}
 	d.lines = 0
@@ -172,7 +172,7 @@ func (d *display) sum(s *Summary) {
 		thousands(int(s.RowsPerSecond)), s.Seconds, verdict)
 }
 
-// thousands writes 1234567 as 1,234,567.
+// thousands formats 1234567 as 1,234,567.
 func thousands(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
@@ -181,7 +181,7 @@ func thousands(n int) string {
 	return s
 }
 
-// brief writes a latency in three digits or so; 0 is no value.
+// brief formats a latency with about three digits; 0 means no value.
 func brief(d time.Duration) string {
 	switch {
 	case d == 0:
@@ -194,7 +194,7 @@ func brief(d time.Duration) string {
 	return fmt.Sprintf("%.0fs", d.Seconds())
 }
 
-// size64 writes bytes; negative: there is no slot.
+// size64 formats bytes; negative: there is no slot.
 func size64(n int64) string {
 	switch {
 	case n < 0:

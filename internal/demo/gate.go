@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// gate is the in-process broker's listener. Shut, it is as if the broker were
-// gone: connections break and new ones are refused.
+// gate is the listener of the in-process broker. When it is shut, the broker seems to be gone: connections
+// break, and new ones are refused.
 type gate struct {
 	addr net.Addr
 
 	mu      sync.Mutex
 	changed *sync.Cond
-	real    net.Listener // nil while shut
+	real    net.Listener // nil while the gate is shut
 	closed  bool
 	conns   map[net.Conn]struct{}
 }
@@ -42,7 +42,7 @@ func (g *gate) shut() {
 	clear(g.conns)
 }
 
-// open brings it back, on the same port.
+// open brings the broker back, on the same port.
 func (g *gate) open() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -58,7 +58,7 @@ func (g *gate) open() error {
 	return nil
 }
 
-// Accept waits through the time when the gate is shut.
+// Accept also waits while the gate is shut.
 func (g *gate) Accept() (net.Conn, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -77,14 +77,14 @@ func (g *gate) Accept() (net.Conn, error) {
 		case g.real == from:
 			g.conns[conn] = struct{}{}
 			return &gateConn{conn, g}, nil
-		case err == nil: // it was shut meanwhile
+		case err == nil: // the gate was shut meanwhile
 			_ = conn.Close()
 		}
 	}
 	return nil, net.ErrClosed
 }
 
-// Close ends the listener for good.
+// Close closes the listener for good.
 func (g *gate) Close() error {
 	g.shut()
 	g.mu.Lock()
@@ -94,10 +94,10 @@ func (g *gate) Close() error {
 	return nil
 }
 
-// Addr is where the broker listens when the gate is open.
+// Addr returns the address that the broker listens on when the gate is open.
 func (g *gate) Addr() net.Addr { return g.addr }
 
-// gateConn forgets itself when it is closed.
+// gateConn removes itself from the gate when it is closed.
 type gateConn struct {
 	net.Conn
 	gate *gate

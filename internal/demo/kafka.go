@@ -31,7 +31,7 @@ func (w *world) startKafka(ctx context.Context, o Options) error {
 	}
 	w.admin = admin
 	w.later(func(context.Context) error { admin.Close(); return nil })
-	// What is the broker, and is it there at all?
+	// Find out what the broker is, and whether it is there at all.
 	asking, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	resp, err := kmsg.NewPtrApiVersionsRequest().RequestWith(asking, admin)
@@ -63,7 +63,7 @@ func (w *world) startFake() error {
 	return nil
 }
 
-// kafkaClient makes a client of another library than the stream's.
+// kafkaClient makes a client of another library than the stream uses.
 func (w *world) kafkaClient(opts ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(w.target.Brokers...), kgo.ClientID("outbox-cdc-demo"),
@@ -90,7 +90,7 @@ func (w *world) createTopic(ctx context.Context) error {
 	if w.gate == nil {
 		w.later(w.deleteTopics)
 	}
-	// Every partition can be asked for its end soon.
+	// Wait until every partition answers a question for its end.
 	waiting, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	for {
@@ -103,7 +103,7 @@ func (w *world) createTopic(ctx context.Context) error {
 	}
 }
 
-// deleteTopics deletes the topic, and the journal if it was made.
+// deleteTopics deletes the topic, and the journal if there is one.
 func (w *world) deleteTopics(ctx context.Context) error {
 	req := kmsg.NewPtrDeleteTopicsRequest()
 	for _, name := range []string{w.target.Topic, w.target.Journal} {
@@ -127,7 +127,7 @@ func (w *world) deleteTopics(ctx context.Context) error {
 	return err
 }
 
-// ends are the topic's end offsets by partition.
+// ends returns the topic's end offsets by partition.
 func (w *world) ends(ctx context.Context) ([]int64, error) {
 	req := kmsg.NewPtrListOffsetsRequest()
 	rt := kmsg.NewListOffsetsRequestTopic()

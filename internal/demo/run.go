@@ -21,7 +21,7 @@ type run struct {
 	kill    atomic.Pointer[context.CancelFunc] // ends the stream's process
 }
 
-// play runs writer, stream, consumer and display until all is through.
+// play runs writer, stream, consumer and display until everything is done.
 func (r *run) play(ctx, kill context.Context) (*Summary, error) {
 	streamCtx, stopStream := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopStream()
@@ -61,7 +61,7 @@ func (r *run) play(ctx, kill context.Context) (*Summary, error) {
 	return r.sumUp(seconds)
 }
 
-// stream streams until ctx ends, again after each kill.
+// stream runs the stream until ctx ends. After each kill it starts the stream again.
 func (r *run) stream(ctx, all context.Context) error {
 	for {
 		life, kill := context.WithCancel(all)
@@ -81,7 +81,7 @@ func (r *run) stream(ctx, all context.Context) error {
 	}
 }
 
-// killTwice kills the stream, and once more when the next one has published something.
+// killTwice kills the stream, and kills it again once the next one has published something.
 func (r *run) killTwice(ctx context.Context) {
 	for range 2 {
 		before := r.checker.distinct()
@@ -95,8 +95,8 @@ func (r *run) killTwice(ctx context.Context) {
 	}
 }
 
-// direct writes, brings about what is to happen half way, and waits until
-// every row is through. It gives the seconds from the first insert to then.
+// direct writes, causes the trouble at half time, and waits until every row is done. It returns the seconds
+// from the first INSERT to then.
 func (r *run) direct(ctx, all context.Context) (float64, error) {
 	if err := r.world.awaitSlot(ctx, all); err != nil {
 		return 0, err
@@ -105,7 +105,7 @@ func (r *run) direct(ctx, all context.Context) (float64, error) {
 	began := time.Now()
 	r.display.start(began)
 	group, writing := errgroup.WithContext(all)
-	// Ctrl-C ends the writing, not the rest.
+	// Ctrl-C ends only the writing.
 	writeCtx, stop := context.WithCancel(writing)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
@@ -121,15 +121,15 @@ func (r *run) direct(ctx, all context.Context) (float64, error) {
 	return time.Since(began).Seconds(), err
 }
 
-// trouble waits for half time, then takes away what is to be taken away. It
-// goes on after the last insert, so that what was taken comes back.
+// trouble waits for half time and then causes the outage or the loss. It goes on after the last INSERT, so
+// that everything comes back.
 func (r *run) trouble(writing, all context.Context, began time.Time) error {
 	if r.Outage == 0 && !r.LoseSlot && !r.ExactlyOnce {
 		return nil
 	}
 	for !r.half(r.writer.inserted(), time.Since(began)) {
 		if wait.Sleep(writing, 10*time.Millisecond) != nil && !r.half(r.writer.inserted(), time.Since(began)) {
-			return nil // ended before
+			return nil // the writing ended before
 		}
 	}
 	if r.LoseSlot {
@@ -153,9 +153,8 @@ func (r *run) trouble(writing, all context.Context, began time.Time) error {
 	return nil
 }
 
-// await waits until every committed row was consumed and none is PENDING, or
-// nothing has moved for so long that waiting is of no use: then the summary
-// says what is missing.
+// await waits until every committed row was consumed and none is PENDING, or until nothing has moved for
+// giveUpAfter. In the latter case the summary shows what is missing.
 func (r *run) await(ctx context.Context) error {
 	moved, last := time.Now(), [2]int{}
 	for {
@@ -180,7 +179,7 @@ func (r *run) await(ctx context.Context) error {
 	}
 }
 
-// observe draws what is seen.
+// observe draws the progress.
 func (r *run) observe(ctx context.Context) error {
 	every := time.Second
 	if r.Live && !r.JSON {
@@ -196,7 +195,7 @@ func (r *run) observe(ctx context.Context) error {
 			return nil
 		case f.at = <-ticker.C:
 		}
-		// In this order, so that no later stage is ahead of an earlier one.
+		// The order matters: no later stage may seem to be ahead of an earlier one.
 		r.checker.show(&f)
 		f.inserted, f.rows = r.writer.inserted(), r.Rows
 		if f.at.Sub(asked) >= askEvery {
@@ -212,10 +211,10 @@ func (r *run) observe(ctx context.Context) error {
 	}
 }
 
-// askEvery spares the database questions for a display that is drawn more often.
+// askEvery limits queries to the database, because the display is drawn more often.
 const askEvery = 400 * time.Millisecond
 
-// sumUp judges from the database's own count of what was committed.
+// sumUp judges by the database's own count of committed rows.
 func (r *run) sumUp(seconds float64) (*Summary, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

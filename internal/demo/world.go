@@ -21,7 +21,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// world is the database and the Kafka of a demo, with everything to be undone.
+// world is the database and the Kafka of a demo, with everything that has to be undone.
 type world struct {
 	target          Target
 	partitions      int
@@ -32,12 +32,12 @@ type world struct {
 	readOnly        kgo.IsolationLevel // of the checking consumer
 
 	pool  *pgxpool.Pool
-	gate  *gate // of the in-process Kafka; nil: a real one
+	gate  *gate // of the in-process Kafka; nil: a real one is used
 	admin *kgo.Client
-	undo  []func(context.Context) error // run last to first
+	undo  []func(context.Context) error // run in reverse order
 }
 
-// build makes the world. What was made when an error comes is to be closed too.
+// build makes the world. After an error, too, close the world that it returns.
 func build(ctx context.Context, o Options) (*world, error) {
 	suffix := strings.ToLower(rand.Text()[:8])
 	name := "outbox_cdc_demo_" + suffix
@@ -57,7 +57,7 @@ func build(ctx context.Context, o Options) (*world, error) {
 	return w, nil
 }
 
-// close undoes everything, in a time of its own.
+// close undoes everything, with a timeout of its own.
 func (w *world) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -104,7 +104,7 @@ func (w *world) startPostgres(ctx context.Context, o Options) error {
 	return nil
 }
 
-// prepare makes the application's tables, and has the stream prepared.
+// prepare makes the application's tables, and prepares the database for the stream.
 func (w *world) prepare(ctx context.Context, o Options) error {
 	t := w.target
 	if err := w.noteSchema(ctx); err != nil {
@@ -136,8 +136,8 @@ func (w *world) prepare(ctx context.Context, o Options) error {
 	return nil
 }
 
-// noteSchema sees to it that our own schema goes with the demo where the demo
-// brought it, and that only the demo's stream goes where it was there before.
+// noteSchema arranges what is removed at the end: our own schema if the demo made it, otherwise only the
+// demo's stream in it.
 func (w *world) noteSchema(ctx context.Context) error {
 	var there bool
 	if err := w.pool.QueryRow(ctx, `SELECT to_regnamespace('outbox_cdc') IS NOT NULL`).Scan(&there); err != nil {
@@ -170,7 +170,7 @@ func (w *world) exec(ctx context.Context, statement string) error {
 	return nil
 }
 
-// awaitSlot waits until the stream has taken the slot, or either context ends.
+// awaitSlot waits until the stream has taken the slot, or until one of the contexts ends.
 func (w *world) awaitSlot(ctx, all context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, giveUpAfter, errors.New("the stream did not begin; --log-level info tells what it does"))
 	defer cancel()
@@ -190,14 +190,14 @@ func (w *world) awaitSlot(ctx, all context.Context) error {
 	}
 }
 
-// loseSlot drops the slot, if need be out of the stream's hands.
+// loseSlot drops the slot, if need be while the stream uses it.
 func (w *world) loseSlot(ctx context.Context) error {
 	for {
 		_, err := w.pool.Exec(ctx, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active`, w.target.Slot)
 		if err == nil {
 			_, err = w.pool.Exec(ctx, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1`, w.target.Slot)
 		}
-		if err == nil || !postgres.HasCode(err, pgerrcode.ObjectInUse) { // object in use: the stream was faster
+		if err == nil || !postgres.HasCode(err, pgerrcode.ObjectInUse) { // in use: the stream was faster
 			return err
 		}
 		if wait.Sleep(ctx, time.Millisecond) != nil {
@@ -208,14 +208,14 @@ func (w *world) loseSlot(ctx context.Context) error {
 
 func (w *world) table() string { return sql.Identifier(w.target.Schema, w.target.Table) }
 
-// pending counts the rows that are not done; a small index answers.
+// pending counts the PENDING rows. A small index serves the query.
 func (w *world) pending(ctx context.Context) (n int, err error) {
 	err = w.pool.QueryRow(ctx, `SELECT count(*) FROM `+w.table()+` WHERE status = 'PENDING'`).Scan(&n)
 	return n, err
 }
 
-// look fills in what the display shows of the database: rows pending and SENT,
-// and how much WAL the slot holds back, in bytes; -1: there is no slot.
+// look fills in what the display shows of the database: the PENDING and the SENT rows, and the bytes of WAL
+// that the slot holds back; -1: there is no slot.
 func (w *world) look(ctx context.Context, f *frame) (err error) {
 	if f.pending, err = w.pending(ctx); err != nil {
 		return err
@@ -226,7 +226,7 @@ func (w *world) look(ctx context.Context, f *frame) (err error) {
 		                   FROM pg_replication_slots WHERE slot_name = $1), -1)`, w.target.Slot).Scan(&f.retained)
 }
 
-// count fills in what the database says at the end, and gives the events of each customer.
+// count fills in the database's final counts, and returns the number of events of each customer.
 func (w *world) count(ctx context.Context, s *Summary) (committed map[int]int, err error) {
 	err = w.pool.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE status = 'SENT'), count(*) FILTER (WHERE status = 'FAILED') FROM `+w.table()).
 		Scan(&s.Inserted, &s.Sent, &s.Failed)

@@ -16,31 +16,29 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
-// How the application behaves.
+// The application's behaviour.
 const (
 	writers       = 4   // connections
 	customers     = 200 // keys
-	rollbackEvery = 20  // one transaction in so many is rolled back
-	fastRows      = 100 // rows of a transaction when there is no rate to keep
+	rollbackEvery = 20  // one in this many transactions is rolled back
+	fastRows      = 100 // rows of a transaction if no rate is set
 )
 
-// writer is an application: several connections change customers and insert
-// order events in the same transactions. Some are rolled back.
+// writer is an application. Several connections change customers and insert order events in the same
+// transactions. Some transactions are rolled back.
 //
-// Each customer counts its events in a row that the transaction locks, so the
-// number in an event is its place in the commit order of its key. That is what
-// the checker judges by.
+// Each customer counts its events in a row that the transaction locks. So the number in an event is its
+// position in the commit order of its key. The checker judges by these numbers.
 type writer struct {
 	world *world
 	rows  atomic.Int64 // committed
-	begun atomic.Int64 // committed or under way, against Rows
+	begun atomic.Int64 // committed or in progress, counted against Rows
 }
 
-// inserted is how many rows were committed.
+// inserted returns the number of committed rows.
 func (w *writer) inserted() int { return int(w.rows.Load()) }
 
-// write inserts until there are that many rows, or that much time has passed,
-// or ctx ends. 0 is no limit.
+// write inserts until there are this many rows, this much time has passed, or ctx ends. 0 means no limit.
 func (w *writer) write(ctx context.Context, rows, rate int, duration time.Duration) error {
 	if duration > 0 {
 		var cancel context.CancelFunc
@@ -56,8 +54,8 @@ func (w *writer) write(ctx context.Context, rows, rate int, duration time.Durati
 	return group.Wait()
 }
 
-// session is one connection's transactions. It looks at ctx between them only:
-// each is finished, so that what was committed is known.
+// session runs the transactions of one connection. It checks ctx only between them: each is finished, so that
+// it is known what was committed.
 func (w *writer) session(ctx, work context.Context, r *rand.Rand, rows int, rate float64) error {
 	conn, err := postgres.Access{DSN: w.world.target.DSN}.Connect(work)
 	if err != nil {
@@ -74,7 +72,7 @@ func (w *writer) session(ctx, work context.Context, r *rand.Rand, rows int, rate
 		if n <= 0 {
 			return nil
 		}
-		if r.IntN(rollbackEvery) == 0 { // they are written, rolled back, and written again
+		if r.IntN(rollbackEvery) == 0 { // the events are written, rolled back, and written again
 			err = w.transaction(work, conn, r, n, false)
 		}
 		if err == nil {
@@ -92,11 +90,10 @@ func (w *writer) session(ctx, work context.Context, r *rand.Rand, rows int, rate
 	return nil
 }
 
-// newRand makes one demo like the other.
+// newRand returns a generator with a fixed seed, so that demos repeat.
 func newRand(seed int) *rand.Rand { return rand.New(rand.NewPCG(uint64(seed), 7)) }
 
-// size is how many rows a transaction has: few where there is a rate, and few
-// enough that they come evenly.
+// size returns how many rows a transaction has. With a rate it is few, so that rows come evenly.
 func size(r *rand.Rand, rate float64) int {
 	if rate == 0 {
 		return fastRows
@@ -104,7 +101,7 @@ func size(r *rand.Rand, rate float64) int {
 	return 1 + r.IntN(max(1, min(8, int(rate/10))))
 }
 
-// insert counts the customer's events on and writes them, in one statement.
+// insert advances the customer's count of events and writes the events, in one statement.
 const insert = `
 WITH customer AS (
     UPDATE %[1]s SET events = events + $2::int WHERE id = $1::int RETURNING events
@@ -118,11 +115,10 @@ WITH customer AS (
 )
 SELECT events FROM customer`
 
-// note brings a row to the size of a common event.
+// note makes a row as large as a typical event.
 const note = "please leave it at the neighbour's if nobody answers the door, thank you"
 
-// events are the numbers of a transaction's events of one customer: the last,
-// and how many.
+// events are a transaction's events of one customer: the last number, and how many there are.
 type events struct{ customer, last, count int }
 
 // transaction writes n rows for one to three customers, and commits or rolls back.
@@ -152,8 +148,8 @@ func (w *writer) transaction(ctx context.Context, conn *pgx.Conn, r *rand.Rand, 
 	return nil
 }
 
-// split shares n rows among one to three customers, in ascending order so that
-// transactions do not wait for each other in a circle.
+// split divides n rows among one to three customers. These are in ascending order, so that transactions
+// cannot deadlock.
 func split(r *rand.Rand, n int) []events {
 	count := min(n, 1+r.IntN(3))
 	chosen := r.Perm(customers)[:count]
@@ -166,10 +162,10 @@ func split(r *rand.Rand, n int) []events {
 	return parts
 }
 
-// commits remember when each event's COMMIT was sent, by customer and number.
+// commits records when the COMMIT of each event was sent, by customer and number.
 type commits struct {
 	mu sync.Mutex
-	at [customers + 1][]time.Time // index: the event's number less one
+	at [customers + 1][]time.Time // index: the event's number minus one
 }
 
 // note is called before COMMIT is sent, while the customers' rows are locked.
@@ -177,13 +173,13 @@ func (c *commits) note(parts []events, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range parts {
-		first := p.last - p.count // index of the first
+		first := p.last - p.count // index of the first event
 		before := c.at[p.customer][:min(first, len(c.at[p.customer]))]
 		c.at[p.customer] = append(before, slices.Repeat([]time.Time{at}, p.count)...)
 	}
 }
 
-// when gives the time of an event's COMMIT; not ok: it has none.
+// when returns the time of an event's COMMIT. ok is false if there was none.
 func (c *commits) when(customer, no int) (at time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

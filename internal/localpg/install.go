@@ -16,22 +16,21 @@ import (
 	embedded "github.com/fergusstrange/embedded-postgres"
 )
 
-// installation is a folder with initdb and postgres.
+// installation is a folder that has initdb and postgres.
 type installation struct {
 	bin     string
-	version string // as it prints it: 15.18
+	version string // as the program prints it, for example 15.18
 	major   int
 }
 
 // oldest is the oldest major version that outbox-cdc supports.
 const oldest = 14
 
-// fetched are the versions that are fetched where a major version is not
-// installed: the last one is what a machine without PostgreSQL gets.
+// fetched are the versions to fetch if a major version is not installed. A machine without PostgreSQL gets
+// the last one.
 var fetched = map[int]string{14: "14.24.0", 15: "15.19.0", 16: "16.15.0", 17: "17.11.0", 18: "18.6.0"}
 
-// places are where packages put their programs: Debian, PGDG's RPMs, Homebrew,
-// Postgres.app.
+// places are the folders where packages install the programs: Debian, PGDG's RPMs, Homebrew, Postgres.app.
 var places = []string{
 	"/usr/lib/postgresql/*/bin",
 	"/usr/pgsql-*/bin",
@@ -67,7 +66,7 @@ func findInstallation(ctx context.Context, version string) (installation, error)
 	return inst, nil
 }
 
-// newest picks the newest installation of a major version; 0 is any.
+// newest returns the newest installation of a major version; 0: of any.
 func newest(all []installation, major int) (best installation, ok bool) {
 	for _, i := range all {
 		if (major == 0 || i.major == major) && i.major >= oldest && i.major > best.major {
@@ -101,7 +100,7 @@ func installed(ctx context.Context) []installation {
 
 var versionPattern = regexp.MustCompile(`\(PostgreSQL\) ((\d+)[.0-9a-z]*)`)
 
-// examine asks a folder's postgres for its version.
+// examine asks the postgres in a folder for its version.
 func examine(ctx context.Context, bin string) (installation, error) {
 	if _, err := os.Stat(filepath.Join(bin, "initdb")); err != nil {
 		return installation{}, err
@@ -118,11 +117,11 @@ func examine(ctx context.Context, bin string) (installation, error) {
 	return installation{bin: bin, version: string(m[1]), major: major}, err
 }
 
-// fetch brings a version by the embedded-postgres library, once per machine.
+// fetch downloads a version by the embedded-postgres library, once per machine.
 //
-// The library offers no way to fetch without running initdb, and refuses to
-// work as root. So it gets a locale that does not exist: it fetches, unpacks,
-// and then initdb fails; whether the programs are there is what counts.
+// The library always runs initdb after the download, and refuses to run as root. So it is given a locale that
+// does not exist: it downloads and unpacks, and then initdb fails. Whether the programs are there decides
+// about success.
 func fetch(ctx context.Context, version string) (installation, error) {
 	cache, err := CacheDir()
 	if err != nil {
@@ -132,7 +131,8 @@ func fetch(ctx context.Context, version string) (installation, error) {
 	if inst, err := examine(ctx, filepath.Join(home, "bin")); err == nil {
 		return inst, nil
 	}
-	// Unpacked in a folder next to its place and renamed whole, so that another process never sees half of it.
+	// The version is unpacked in a folder next to its place, which is then renamed, so that another process
+	// never sees a part of it.
 	tmp, err := os.MkdirTemp(cache, "unpacking-")
 	if err != nil {
 		return installation{}, err
@@ -154,7 +154,7 @@ func fetch(ctx context.Context, version string) (installation, error) {
 	}
 	for _, log := range libraryLogs() {
 		if !slices.Contains(logs, log) {
-			_ = os.Remove(log) // a few lines of initdb in the temporary folder
+			_ = os.Remove(log) // a few lines from initdb in the temporary folder
 		}
 	}
 	if _, err := examine(ctx, filepath.Join(tmp, "pg", "bin")); err != nil {
@@ -168,14 +168,14 @@ func fetch(ctx context.Context, version string) (installation, error) {
 	return examine(ctx, filepath.Join(home, "bin"))
 }
 
-// libraryLogs are the files that the library leaves in the temporary folder.
+// libraryLogs returns the files that the library leaves in the temporary folder.
 func libraryLogs() []string {
 	logs, _ := filepath.Glob(filepath.Join(os.TempDir(), "embedded_postgres_log*")) // well-formed
 	return logs
 }
 
-// CacheDir is where fetched servers are kept, and a good TemplateDir: the user's cache folder, or, for
-// root, one that the server's own uid can get into.
+// CacheDir returns the folder for fetched servers, which also suits as a TemplateDir. It is the user's cache
+// folder, or, for root, one that the server's own uid can enter.
 func CacheDir() (string, error) {
 	dir := "/var/cache"
 	if os.Geteuid() != 0 {

@@ -1,10 +1,8 @@
-// Package localpg starts private PostgreSQL servers for the demo and the tests:
-// an own data folder, an own port on 127.0.0.1, logical decoding switched on,
-// no durability. It uses a server that is installed on the machine or fetches
-// one, works as root (the server then runs under another uid), and leaves
-// neither process nor folder behind, even when the process that started it is
-// killed. It never touches a server or a folder that it did not make, and knows
-// nothing of outboxes.
+// Package localpg starts private PostgreSQL servers for the demo and the tests. Each has its own data folder
+// and its own port on 127.0.0.1, with logical decoding on and durability off. The package uses a server that
+// is installed on the machine, or downloads one. It works as root: the server then runs under another uid. It
+// leaves neither process nor folder behind, even if the process that started it is killed. It never touches a
+// server or a folder that it did not make, and does not know outbox tables.
 package localpg
 
 import (
@@ -24,48 +22,45 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
-// Options say which server is wanted. The zero value is a good one.
+// Options describe the wanted server. The zero value is useful.
 type Options struct {
-	// Version is a major version such as "17", installed or else fetched; a
-	// whole one such as "17.11.0", always fetched; or empty for the newest
-	// installed, and the newest one known where none is.
+	// Version is a major version such as "17" (installed, or else downloaded), or a full version such as
+	// "17.11.0" (always downloaded). Empty: the newest installed version, or the newest known one if none is
+	// installed.
 	Version string
-	// Settings are lines of postgresql.conf that come after the package's own
-	// (wal_level=logical, fsync=off, small buffers), so they win. Values are
-	// quoted here.
+	// Settings are settings for postgresql.conf. They come after the package's own (wal_level=logical,
+	// fsync=off, small buffers), so they take precedence. The package quotes the values.
 	Settings map[string]string
-	// Dir is the folder to keep the server in. It is made where it is missing,
-	// a data folder found there is used again, and Close leaves it. Empty: a
-	// private folder that Close removes.
+	// Dir is the folder for the server. It is made if it is missing; an existing data folder in it is used
+	// again, and Close leaves it. Empty: a private folder, which Close removes.
 	Dir string
-	// TemplateDir keeps data folders fresh from initdb for the next process,
-	// which then starts in a tenth of the time: for tests. Empty: nothing is kept.
+	// TemplateDir keeps fresh data folders from initdb for the next process, which then starts in a tenth of
+	// the time. It is meant for tests. Empty: nothing is kept.
 	TemplateDir string
-	// CopyOf starts the server on a copy of another one's data folder. That
-	// one must be stopped. Replication slots are not copied.
+	// CopyOf starts the server on a copy of another server's data folder. The other server must be stopped.
+	// Replication slots are not copied.
 	CopyOf *Server
-	// Standby starts the server as a hot standby: it follows what the setting
-	// primary_conninfo names.
+	// Standby starts the server as a hot standby that follows the server in primary_conninfo.
 	Standby bool
 }
 
-// Server is one PostgreSQL server. Its methods may be called by any goroutine.
+// Server is one PostgreSQL server. Any goroutine may call its methods.
 type Server struct {
 	install  installation
-	dir      string // holds data, log and the socket
+	dir      string // holds data, log and socket
 	port     int
 	password string
 	keepDir  bool
-	tied     string // where the pid file goes, for the watcher, wherever dir is
+	tied     string // folder of the pid file for the watcher, wherever dir is
 
-	mu sync.Mutex // guards running
+	mu sync.Mutex // guards the fields below
 	// running is nil while the server is stopped.
 	running *process
 	closed  bool
-	settled bool // it has run, so its port is known to others
+	settled bool // it has run, so others know its port
 }
 
-// Mode is how a server is asked to stop.
+// Mode is a way to stop a server.
 // https://www.postgresql.org/docs/current/server-shutdown.html
 type Mode string
 
@@ -78,10 +73,10 @@ const (
 
 const superuser = "postgres"
 
-// startTimeout bounds one start where the context has no deadline of its own.
+// startTimeout bounds a start if the context has no deadline.
 const startTimeout = 60 * time.Second
 
-// Start makes and starts a server and returns when it accepts connections.
+// Start makes and starts a server, and returns when it accepts connections.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	inst, err := findInstallation(ctx, o.Version)
 	if err != nil {
@@ -108,15 +103,15 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 }
 
-// errPortTaken: somebody was faster than our first start.
+// errPortTaken: another process took the port before our first start.
 var errPortTaken = errors.New("the port was taken meanwhile")
 
-// DSN is a connection string for a database as superuser, over TCP.
+// DSN returns a connection string to a database for the superuser, over TCP.
 func (s *Server) DSN(database string) string {
 	return s.DSNAs(database, superuser, s.password)
 }
 
-// DSNAs is DSN for another role.
+// DSNAs returns DSN for another role.
 func (s *Server) DSNAs(database, role, password string) string {
 	u := url.URL{
 		Scheme: "postgres", User: url.UserPassword(role, password),
@@ -125,14 +120,13 @@ func (s *Server) DSNAs(database, role, password string) string {
 	return u.String()
 }
 
-// Addr is where the server listens, host:port. It stays the same for the
-// server's life.
+// Addr returns the address that the server listens on, as host:port. It never changes.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// Port is the TCP port on 127.0.0.1.
+// Port returns the TCP port on 127.0.0.1.
 func (s *Server) Port() int { return s.port }
 
-// PID is the main process's id, 0 while the server is stopped.
+// PID returns the process ID of the main process; 0 while the server is stopped.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,19 +136,19 @@ func (s *Server) PID() int {
 	return s.running.pid()
 }
 
-// Version is what the server says of itself, such as 15.18.
+// Version returns the server's version, for example 15.18.
 func (s *Server) Version() string { return s.install.version }
 
-// DataDir is the server's data folder.
+// DataDir returns the server's data folder.
 func (s *Server) DataDir() string { return filepath.Join(s.dir, "data") }
 
-// Binary is the path of one of the server's programs, such as pg_recvlogical.
-// A fetched server has only initdb, pg_ctl and postgres.
+// Binary returns the path of one of the server's programs, such as pg_recvlogical. A downloaded server has
+// only initdb, pg_ctl and postgres.
 func (s *Server) Binary(name string) (string, error) {
 	return exec.LookPath(filepath.Join(s.install.bin, name))
 }
 
-// Log is all that the server has logged.
+// Log returns everything that the server has logged.
 func (s *Server) Log() string {
 	b, err := os.ReadFile(s.logPath())
 	if err != nil {
@@ -163,21 +157,21 @@ func (s *Server) Log() string {
 	return string(b)
 }
 
-// SetHBA replaces pg_hba.conf; it is in force after pg_reload_conf() or the next start.
+// SetHBA replaces pg_hba.conf. The change takes effect with pg_reload_conf() or the next start.
 // https://www.postgresql.org/docs/current/auth-pg-hba-conf.html
 func (s *Server) SetHBA(rules string) error {
 	// The file exists and belongs to the server's uid already.
 	return os.WriteFile(filepath.Join(s.DataDir(), "pg_hba.conf"), []byte(rules), 0o600)
 }
 
-// HBA is the file that a server starts with: anybody who reaches the socket in our
-// own folder is trusted, everybody else gives a password.
+// HBA is the pg_hba.conf that a server starts with. Clients on the socket, which is in our own folder, are
+// trusted. All others need a password.
 const HBA = "local all,replication all trust\n" +
 	"host all,replication all 127.0.0.1/32 scram-sha-256\n"
 
-// Resume starts a stopped or killed server on the same port and data, and again
-// where what stood in the way passes: a killed server's children that still hold
-// its shared memory, or somebody on its port.
+// Resume starts a stopped or killed server on the same port and data. It tries again while a temporary cause
+// prevents the start: children of a killed server that still hold its shared memory, or another process on
+// its port.
 func (s *Server) Resume(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,8 +223,8 @@ func (s *Server) startOnce(ctx context.Context) error {
 	return nil
 }
 
-// ready reads what the server tells pg_ctl: the eighth line of postmaster.pid.
-// The first is its pid; a killed server's file still says ready.
+// ready reports whether the server accepts connections, by what it writes for pg_ctl: the eighth line of
+// postmaster.pid. The first line has its pid, because the file of a killed server still says "ready".
 // https://github.com/postgres/postgres/blob/master/src/include/utils/pidfile.h
 func (s *Server) ready(pid int) bool {
 	b, err := os.ReadFile(filepath.Join(s.DataDir(), "postmaster.pid"))
@@ -245,8 +239,8 @@ func (s *Server) ready(pid int) bool {
 	return status == "ready" || status == "standby"
 }
 
-// Stop ends the server and keeps its data: Resume starts it again. It waits as
-// long as the mode and the context allow.
+// Stop ends the server and keeps its data, so that Resume can start it again. It waits as long as the mode
+// and the context allow.
 func (s *Server) Stop(ctx context.Context, mode Mode) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,7 +259,7 @@ func (s *Server) Stop(ctx context.Context, mode Mode) error {
 	}
 }
 
-// Restart stops and resumes.
+// Restart stops the server and starts it again.
 func (s *Server) Restart(ctx context.Context, mode Mode) error {
 	if err := s.Stop(ctx, mode); err != nil {
 		return err
@@ -273,8 +267,7 @@ func (s *Server) Restart(ctx context.Context, mode Mode) error {
 	return s.Resume(ctx)
 }
 
-// Kill ends the server's main process with SIGKILL; the others notice by
-// themselves. The data stays.
+// Kill ends the server's main process with SIGKILL. Its other processes notice and end too. The data stays.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,8 +277,7 @@ func (s *Server) Kill() {
 	}
 }
 
-// Close ends the server without further ado and removes its folder. Closing
-// twice is harmless.
+// Close ends the server at once and removes its folder. It may be called twice.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg/cleanup"
 )
 
-// defaults are the settings of every server. Nothing here is meant to last, so
-// durability is off; a test about durability turns it on.
+// defaults are the settings of every server. Nothing here is meant to last, so durability is off. A test
+// about durability switches it on.
 var defaults = map[string]string{
 	"wal_level":                 "logical",
 	"fsync":                     "off",
@@ -44,7 +44,7 @@ func prepare(ctx context.Context, inst installation, o Options) (s *Server, err 
 	s = &Server{install: inst, dir: o.Dir, keepDir: o.Dir != ""}
 	defer func() {
 		if err != nil {
-			_ = s.Close() // the first error is the one to tell
+			_ = s.Close() // the first error is returned
 		}
 	}()
 	if s.dir == "" {
@@ -67,9 +67,8 @@ func prepare(ctx context.Context, inst installation, o Options) (s *Server, err 
 	return s, s.configure(o)
 }
 
-// fillData puts a data folder in place: found there, copied from another
-// server, or copied from the template. The password of a folder found or
-// copied is the one in the file next to it.
+// fillData provides a data folder: one that is there already, a copy of another server's, or a copy of the
+// template. In the first two cases the password is in the file next to the folder.
 func (s *Server) fillData(ctx context.Context, root string, o Options) error {
 	secret := filepath.Join(s.dir, "password")
 	_, err := os.Stat(filepath.Join(s.DataDir(), "PG_VERSION"))
@@ -95,7 +94,7 @@ func (s *Server) fillData(ctx context.Context, root string, o Options) error {
 	if err := os.WriteFile(secret, []byte(s.password), 0o600); err != nil {
 		return err
 	}
-	// What belongs to the server that it came from goes.
+	// Files that belong to the original server are removed.
 	slots := filepath.Join(s.DataDir(), "pg_replslot")
 	if err := errors.Join(os.RemoveAll(filepath.Join(s.DataDir(), "postmaster.pid")), os.RemoveAll(slots)); err != nil {
 		return err
@@ -103,8 +102,7 @@ func (s *Server) fillData(ctx context.Context, root string, o Options) error {
 	return os.Mkdir(slots, 0o700)
 }
 
-// configure writes the settings behind postgresql.conf, where ALTER SYSTEM
-// still wins over them.
+// configure writes the settings to a place after postgresql.conf where ALTER SYSTEM still takes precedence.
 func (s *Server) configure(o Options) error {
 	merged := maps.Clone(defaults)
 	merged["unix_socket_directories"], merged["port"] = s.dir, strconv.Itoa(s.port)
@@ -128,7 +126,7 @@ func (s *Server) configure(o Options) error {
 	return handOver(s.dir)
 }
 
-// template is a folder with a data folder fresh from initdb and its password.
+// template is a folder with a fresh data folder from initdb, and its password.
 type template struct {
 	dir string
 }
@@ -140,8 +138,8 @@ func (t template) password() (string, error) {
 	return string(b), err
 }
 
-// keptTemplate gives the template kept in a folder, made there on first use.
-// It is made next to its place and renamed whole: other processes do the same.
+// keptTemplate returns the template kept in a folder. It is made there on first use, in a folder next to its
+// place that is then renamed, since other processes do the same.
 func keptTemplate(ctx context.Context, keep string, inst installation) (template, error) {
 	name := fmt.Sprintf("template-%s-%x-%d", inst.version, crc32.ChecksumIEEE([]byte(inst.bin)), serverUID())
 	kept := template{dir: filepath.Join(keep, name)}
@@ -192,7 +190,7 @@ func initTemplate(ctx context.Context, parent string, inst installation) (t temp
 	return t, nil
 }
 
-// serverEnv is our environment without what would bend a server or its tools.
+// serverEnv returns our environment without variables that change how a server or its tools work.
 func serverEnv() []string {
 	var env []string
 	for _, kv := range os.Environ() {
@@ -203,7 +201,7 @@ func serverEnv() []string {
 	return append(env, "LC_ALL=C")
 }
 
-// copyData copies a data folder. PostgreSQL wants it to be its owner's only.
+// copyData copies a data folder. PostgreSQL requires that only the owner can access it.
 func copyData(from, to string) error {
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return err
@@ -211,23 +209,23 @@ func copyData(from, to string) error {
 	return os.CopyFS(to, os.DirFS(from))
 }
 
-// tempDir is the process's own folder with everything in it: templates and
-// servers. It exists while a server does, and goes when the process does.
+// tempDir is the process's folder with all its templates and servers. It exists while there is a server, and
+// is removed when the process ends.
 type tempDir struct {
 	mu        sync.Mutex
 	servers   int
 	folder    *cleanup.Folder
-	templates map[string]template // by bin folder
+	templates map[string]template // by folder of programs
 }
 
 var shared tempDir
 
-// enter counts a server in and gives the folder.
+// enter registers a server and returns the folder.
 func (d *tempDir) enter() (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.servers == 0 {
-		// A short name, since a socket's path has about a hundred bytes at most.
+		// A short name, because the path of a socket has at most about a hundred bytes.
 		folder, err := cleanup.Open("outbox-cdc-")
 		if err != nil {
 			return "", err
@@ -238,7 +236,7 @@ func (d *tempDir) enter() (string, error) {
 	return d.folder.Dir, nil
 }
 
-// leave counts a server out; the last one removes the folder.
+// leave removes a server from the count. The last one removes the folder.
 func (d *tempDir) leave() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -249,8 +247,8 @@ func (d *tempDir) leave() error {
 	return d.folder.Close()
 }
 
-// template gives the data folder that servers of an installation start from,
-// made on first use, in this folder or in the one that keeps it.
+// template returns the data folder that an installation's servers start from. It is made on first use, in
+// root or in the folder that keeps it.
 func (d *tempDir) template(ctx context.Context, root string, inst installation, keep string) (template, error) {
 	if keep != "" {
 		return keptTemplate(ctx, keep, inst)

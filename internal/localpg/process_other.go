@@ -8,7 +8,7 @@ import (
 	"os/exec"
 )
 
-// Private servers are started on Unix systems only; elsewhere Start says so.
+// Private servers work on Unix only. On other systems Start returns an error.
 
 var stopSignals = map[Mode]os.Signal{Smart: os.Kill, Fast: os.Kill, Immediate: os.Kill}
 

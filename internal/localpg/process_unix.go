@@ -21,16 +21,15 @@ var stopSignals = map[Mode]syscall.Signal{
 	Smart: syscall.SIGTERM, Fast: syscall.SIGINT, Immediate: syscall.SIGQUIT,
 }
 
-// process is a running postgres. Only the method wait waits for it, and then closes done.
+// process is a running postgres. Only its method wait waits for it; wait then closes done.
 type process struct {
 	cmd     *exec.Cmd
 	pidFile string
 	done    chan struct{}
-	err     error // how it ended, valid when done is closed
+	err     error // how it ended; valid once done is closed
 }
 
-// spawn starts postgres in a process group of its own, so that Ctrl-C in a
-// terminal reaches us only.
+// spawn starts postgres in a process group of its own, so that Ctrl-C in a terminal reaches only our process.
 func (s *Server) spawn() (*process, error) {
 	log, err := os.OpenFile(s.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -54,12 +53,12 @@ func (s *Server) spawn() (*process, error) {
 	return p, nil
 }
 
-// wait has a name by which tests that look for leaks know it.
+// wait is a named function so that tests that look for leaks can recognise it.
 func (p *process) wait() {
 	if p.err = p.cmd.Wait(); p.err == nil {
 		p.err = errors.New("exit status 0")
 	}
-	_ = os.Remove(p.pidFile) // gone with the folder perhaps
+	_ = os.Remove(p.pidFile) // it may be gone with the folder
 	close(p.done)
 }
 
@@ -77,11 +76,11 @@ func (p *process) ended() bool {
 func (p *process) signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
 
 func (p *process) kill() {
-	_ = p.signal(syscall.SIGKILL) // fails only where it has ended
+	_ = p.signal(syscall.SIGKILL) // fails only if the process has ended
 	<-p.done
 }
 
-// end stops the server at once, and by force where that does not help.
+// end stops the server at once, by force if necessary.
 func (p *process) end() {
 	_ = p.signal(syscall.SIGQUIT)
 	_ = p.signal(syscall.SIGCONT)
@@ -92,8 +91,8 @@ func (p *process) end() {
 	}
 }
 
-// serverUser is the uid that servers run under when we are root, since
-// postgres refuses to be root. It must have a name.
+// serverUser is the uid that servers run under if we are root, because postgres refuses to run as root. The
+// uid must have a name.
 var serverUser = sync.OnceValue(func() *syscall.Credential {
 	if os.Geteuid() != 0 {
 		return nil

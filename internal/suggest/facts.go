@@ -16,50 +16,49 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Facts are what is known of a table: its catalogue entries and a few rows.
+// Facts are what is known of a table: its catalogue entries and some of its rows.
 type Facts struct {
 	Schema, Name string
 	// Kind is pg_class.relkind.
 	Kind string `json:"kind"`
-	// RowSecurity hides rows from the role that asks.
+	// RowSecurity: policies hide rows from the role that asks.
 	RowSecurity bool     `json:"row_security"`
 	Columns     []Column `json:"columns"`
-	// Unique lists the columns of each unique index, the primary key's first.
+	// Unique are the columns of each unique index. Those of the primary key come first.
 	Unique [][]string `json:"unique"`
 	Checks []Check    `json:"checks"`
 	// Partial are the conditions of partial indexes.
 	Partial []string `json:"partial"`
 
-	// Rows are sampled values, parallel to Columns; nil is NULL, or a value that
-	// was not read because it is long.
+	// Rows are sampled values, parallel to Columns. nil is NULL, or a value that was too long to be read.
 	Rows [][]*string
-	// NoRows is why no rows could be read.
+	// NoRows is why no rows could be read; empty: they could.
 	NoRows string
 }
 
 // Column is one column of the table.
 type Column struct {
 	Name      string   `json:"name"`
-	Type      string   `json:"type"` // of a domain's base type, without length
+	Type      string   `json:"type"` // the base type for a domain, without a length
 	OID       uint32   `json:"oid"`
 	Enum      bool     `json:"enum"`
-	Chars     int      `json:"chars"` // that fit; 0: any number
+	Chars     int      `json:"chars"` // how many characters fit; 0: no limit
 	NotNull   bool     `json:"not_null"`
 	Generated bool     `json:"generated"`
 	Identity  bool     `json:"identity"`
 	Default   string   `json:"default"`
 	Readable  bool     `json:"readable"`
-	Labels    []string `json:"labels"` // of an enum
+	Labels    []string `json:"labels"` // the labels of an enum
 }
 
-// Check is a constraint on one column alone.
+// Check is a constraint on a single column.
 type Check struct {
 	Column     string `json:"column"`
 	Definition string `json:"definition"`
 }
 
-// The bounds of a sample. A value with more bytes, as it is stored, is not read;
-// rows after the one that exceeds the sum of bytes are not kept.
+// The bounds of a sample. A value with more bytes, as stored, is not read. When the bytes kept exceed their
+// limit, later rows are dropped.
 const (
 	MaxSample    = 10_000
 	valueBytes   = 16 << 10
@@ -68,11 +67,10 @@ const (
 	sampleWithin = 15 * time.Second
 )
 
-// ErrNoTable says that there is no such table.
+// ErrNoTable: the table does not exist.
 var ErrNoTable = errors.New("there is no such table in this database")
 
-// Read gathers the facts of a table, with up to so many rows of it, in
-// transactions that can only read.
+// Read gathers the facts about a table, with at most the given number of rows, in read-only transactions.
 func Read(ctx context.Context, conn *pgx.Conn, schema, name string, rows int) (*Facts, error) {
 	f := &Facts{Schema: schema, Name: name}
 	found := false
@@ -89,7 +87,7 @@ func Read(ctx context.Context, conn *pgx.Conn, schema, name string, rows int) (*
 	if err != nil {
 		return nil, fmt.Errorf("reading the catalogue about table %s.%s: %w", schema, name, err)
 	}
-	// A view, or a policy of row security, would run code of the table's owner.
+	// Reading a view, or a table with a policy of row security, would run code of the table's owner.
 	if rows == 0 || f.RowSecurity || f.Kind != "r" && f.Kind != "p" {
 		return f, nil
 	}
@@ -102,14 +100,14 @@ func Read(ctx context.Context, conn *pgx.Conn, schema, name string, rows int) (*
 	return f, nil
 }
 
-// read runs a query in a transaction that can only read.
+// read runs a query in a read-only transaction.
 func (f *Facts) read(ctx context.Context, conn *pgx.Conn, query tablesql.Step) error {
 	return tablesql.Run(ctx, conn,
 		tablesql.Step{SQL: "BEGIN READ ONLY"}, tablesql.Reading(readTimeout).Step(nil), query, tablesql.Step{SQL: "COMMIT"})
 }
 
-// sample reads the last rows by the primary key, or any. Values are printed by
-// the output functions of their types, so no code of the table's owner is run.
+// sample reads the last rows by the primary key, or any rows. Values are printed by the output functions of
+// their types, so no code of the table's owner runs.
 func (f *Facts) sample(ctx context.Context, conn *pgx.Conn, rows int) error {
 	ctx, cancel := context.WithTimeout(ctx, sampleWithin)
 	defer cancel()
@@ -150,7 +148,7 @@ func (f *Facts) sampleSQL(rows int) string {
 	return text + " LIMIT " + strconv.Itoa(rows)
 }
 
-// find is the first column that fits; nil: none does.
+// find returns the first column that fits; nil: none does.
 func (f *Facts) find(fits func(*Column) bool) *Column {
 	for i := range f.Columns {
 		if fits(&f.Columns[i]) {
@@ -164,7 +162,7 @@ func (f *Facts) column(name string) *Column {
 	return f.find(func(c *Column) bool { return c.Name == name })
 }
 
-// values are the sampled values of a column that are not NULL.
+// values returns the sampled values of a column, without NULLs.
 func (f *Facts) values(name string) (out []string) {
 	at := slices.IndexFunc(f.Columns, func(c Column) bool { return c.Name == name })
 	for _, row := range f.Rows {

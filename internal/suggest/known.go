@@ -13,22 +13,22 @@ import (
 type layout struct {
 	Name    string   `yaml:"name"`
 	Columns []string `yaml:"columns"`
-	// Tables: it must also have one of these names.
+	// Tables: the table must also have one of these names.
 	Tables []string `yaml:"tables"`
-	// Exactly: the columns are written so, not only alike.
+	// Exactly: the columns' names must be written in exactly this way.
 	Exactly bool `yaml:"exactly"`
-	// Without: it must have none of these.
+	// Without: the table must have none of these columns.
 	Without []string `yaml:"without"`
-	// Holds: in every sampled row, and there are some, the column's JSON has the field.
+	// Holds: the column's JSON must have this field in every sampled row, and there must be sampled rows.
 	Holds map[string]string `yaml:"holds"`
 
 	Refuse  string `yaml:"refuse"`
 	Profile string `yaml:"profile"`
-	// Topic is the column with the type, where a profile leaves the topic open.
+	// Topic is the column with the event's type, if the profile leaves the topic open.
 	Topic  string        `yaml:"topic"`
 	Set    yaml.MapSlice `yaml:"set"`
 	Remove []string      `yaml:"remove"`
-	// Ask are questions by the key that the answer belongs to.
+	// Ask are questions, by the key that the answer is for.
 	Ask  yaml.MapSlice `yaml:"ask"`
 	Note []string      `yaml:"note"`
 }
@@ -36,8 +36,7 @@ type layout struct {
 //go:embed known.yaml
 var knownYAML []byte
 
-// layouts are parsed when they are first asked for: that takes milliseconds, and only suggestions
-// need them.
+// layouts are parsed on first use: parsing takes milliseconds, and only suggestions need them.
 var layouts = sync.OnceValue(func() (all []layout) {
 	if err := yaml.UnmarshalWithOptions(knownYAML, &all, yaml.UseOrderedMap(), yaml.Strict()); err != nil {
 		panic("suggest: known.yaml: " + err.Error())
@@ -66,7 +65,7 @@ func (l *layout) holds(f *Facts) bool {
 	return true
 }
 
-// profile proposes the layout's profile, if it has one.
+// profile proposes the layout's profile, if there is one.
 func (p *proposing) profile(l *layout) bool {
 	if l.Profile == "" {
 		return false
@@ -87,7 +86,7 @@ func (p *proposing) profile(l *layout) bool {
 	return true
 }
 
-// adjust puts the layout's lines in place of those that the names suggest.
+// adjust replaces the lines that the columns' names suggest by those of the layout.
 func (p *proposing) adjust(l *layout) {
 	if p.Refused != "" {
 		return
@@ -95,7 +94,7 @@ func (p *proposing) adjust(l *layout) {
 	for _, key := range l.Remove {
 		p.Lines = slices.DeleteFunc(p.Lines, func(l Line) bool { return l.Key == key || strings.HasPrefix(l.Key, key+".") })
 	}
-	if len(l.Set) > 0 { // questions about the names
+	if len(l.Set) > 0 { // drops questions about the names
 		p.Lines = slices.DeleteFunc(p.Lines, func(l Line) bool { return l.Ask != "" && l.Value == nil && l.Key != "topic" })
 	}
 	for _, item := range l.Set {

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// This file says what columns and states are called. The names were counted in
-// outbox tables of public code; the commonest come first.
+// This file lists the names of columns and states. They were counted in outbox tables of public code; the
+// most frequent come first.
 
-// fold makes one name of event_type, eventType, EventType and EVENT-TYPE.
+// fold maps event_type, eventType, EventType and EVENT-TYPE to the same name.
 func fold(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '_' || r == '-' || r == ' ' || r == '.' {
@@ -19,7 +19,7 @@ func fold(name string) string {
 	}, strings.ToLower(name))
 }
 
-// bare is a name without common prefixes and suffixes: msgKey is a key, body_txt a body.
+// bare removes common prefixes and suffixes from a name: msgKey is a key, body_txt a body.
 func bare(name string) string {
 	m := around.FindStringSubmatch(fold(name))
 	return m[1]
@@ -48,7 +48,7 @@ var (
 	failNames  = words(`failedat failedon failedonutc failedatutc abandonedat deadat deadletteredat deadletterat discardedat gaveupat poisonedat`)
 	dueNames   = words(`availableat availableafter nextattemptat nextretryat nextattempt nextretry nextattempttime nextretrytime nextrunat nextrun nextpublishat retryat retryafter scheduledat scheduledfor
 		dueat visibleat visibleafter processafter notbefore deliverafter sendafter publishafter runat nextdeliveryat backoffuntil`)
-	// Flags of rows that are not to be published.
+	// Flags of rows that must not be published.
 	keptNames = words(`failedpermanently permanentlyfailed ispermanentlyfailed permanentfailure dead isdead deadlettered isdeadlettered isdeadletter abandoned isabandoned givenup poisoned ispoisoned poison
 		cancelled canceled iscancelled iscanceled skipped isskipped ignored isignored discarded isdiscarded failed isfailed hasfailed`)
 	deletedNames   = words(`deleted isdeleted archived isarchived disabled isdisabled`)
@@ -59,22 +59,22 @@ var (
 	otherIDs       = words(`id eventid messageid outboxid correlationid causationid tenantid traceid spanid requestid userid actorid schemaid workerid batchid parentid conversationid`)
 )
 
-// otherTimes are no times of a send.
+// otherTimes are names of times that are not the time of sending.
 var otherTimes = slices.Concat(createdNames, dueNames, leaseNames, failNames, words("updatedat modifiedat lastmodifiedat deletedat expiresat expiryat lastattemptat lasttriedat lasttryat"))
 
 func words(text string) []string { return strings.Fields(text) }
 
-// headerLike: whatever it holds, it is not the payload.
+// headerLike reports whether the name says that the column holds headers. Such a column is never the payload.
 func headerLike(name string) bool {
 	folded := fold(name)
 	return slices.Contains(headerNames, folded) || slices.Contains(headerNames, bare(name)) || strings.Contains(folded, "header") || strings.Contains(folded, "metadata")
 }
 
-// sentName is a timestamp or a flag for rows that were sent, such as
-// published_at, isProcessed, ProcessedOnUtc.
+// sentName matches a timestamp or a flag for rows that were sent, such as published_at, isProcessed or
+// ProcessedOnUtc.
 var sentName = regexp.MustCompile(`^(?:is|was|has|been)?(published|sent|send|dispatched|delivered|processed|completed|completion|done|relayed|forwarded|emitted|handled|acknowledged|acked|consumed|versendet|gesendet|verarbeitet|erledigt|veroeffentlicht|fannedout|exported|propagated|transmitted|finished|produced|pushed|notified|publish)(?:at|on|am|time|date|timestamp|ts)?(?:utc)?(?:at)?$`)
 
-// sentOrder: which of two such columns is meant.
+// sentOrder decides which of two such columns is meant: the earlier word.
 var sentOrder = words(`published publish sent send dispatched delivered relayed forwarded emitted produced pushed processed completed completion done handled`)
 
 func sentRank(folded string) int {
@@ -88,7 +88,7 @@ func sentRank(folded string) int {
 	return len(sentOrder)
 }
 
-// meaning is what a value of a status column says.
+// meaning is the meaning of a status value.
 type meaning int
 
 const (
@@ -96,9 +96,9 @@ const (
 	meansPending
 	meansProcessing
 	meansSent
-	meansFailed // perhaps tried again
+	meansFailed // failed, and may be tried again
 	meansDead   // given up
-	meansOther  // left alone: cancelled, skipped
+	meansOther  // left alone, for example cancelled or skipped
 )
 
 var meanings = byMeaning(map[meaning]string{

@@ -10,10 +10,10 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// column is a value of the form {column: name}.
+// column returns a value of the form {column: name}.
 func column(name string) yaml.MapSlice { return yaml.MapSlice{{Key: "column", Value: name}} }
 
-// mapping proposes by names and types.
+// mapping makes a proposal from names and types.
 func (p *proposing) mapping() {
 	id := p.f.Unique[0]
 	why := "the primary key"
@@ -23,7 +23,8 @@ func (p *proposing) mapping() {
 			why = "the first unique index"
 		}
 	}
-	// The state first: a column such as "published" is nothing else. Its lines come last.
+	// The state comes first, because a column such as "published" can be nothing else. Its lines are written
+	// last.
 	state := *p
 	state.Proposal = &Proposal{}
 	state.state()
@@ -51,19 +52,19 @@ func (p *proposing) mapping() {
 
 func (p *proposing) payload() *Column {
 	c := p.take(payloadNames, (*Column).content)
-	if c == nil { // of a type for content that nothing else can be
+	if c == nil { // a type for content that can be nothing else
 		c = p.use(p.only(func(c *Column) bool { return c.json() || c.is("bytea") }))
 	}
 	if c == nil {
 		c = p.likePayload()
 	}
-	if c == nil { // as the last resort a short text that is called payload
+	if c == nil { // as a last resort, a short text with a payload's name
 		c = p.take(words("payload body data content"), (*Column).text)
 	}
 	return c
 }
 
-// doubt is the question whether a column is the payload; empty: its name says so.
+// doubt returns the question whether a column is the payload; "" if its name says so.
 func (p *proposing) doubt(c *Column) string {
 	if p.guessed {
 		return "which column is the payload? The name of " + shown(c.Name) + " does not say it."
@@ -88,8 +89,8 @@ func (p *proposing) doubt(c *Column) string {
 	return "which column is the payload, " + shown(c.Name) + " or " + allShown(also, " or ") + "?"
 }
 
-// likePayload is the only column with JSON objects in all sampled rows, else the only
-// one of bytes. It guesses only where a state says that the table is an outbox.
+// likePayload returns the only column that has JSON objects in all sampled rows, or else the only column of
+// bytes. It guesses only if a state shows that the table is an outbox.
 func (p *proposing) likePayload() *Column {
 	if !p.stateful {
 		return nil
@@ -107,7 +108,7 @@ func (p *proposing) likePayload() *Column {
 	return nil
 }
 
-// only is the one column that fits and has no place; nil: none, or several.
+// only returns the single unused column that fits; nil: there is none, or there are several.
 func (p *proposing) only(fits func(*Column) bool) *Column {
 	var found *Column
 	for i := range p.f.Columns {
@@ -123,7 +124,7 @@ func (p *proposing) only(fits func(*Column) bool) *Column {
 	return found
 }
 
-// unreadable says why nothing can be published of the payload.
+// unreadable returns why the payload cannot be published.
 func (p *proposing) unreadable(c *Column) string {
 	if c == nil {
 		if c := p.f.find(func(c *Column) bool { return c.is("oid") && slices.Contains(payloadNames, fold(c.Name)) }); c != nil {
@@ -154,8 +155,8 @@ func (p *proposing) topic() {
 	}
 }
 
-// noTopic asks for the topic, which is in the application's code: for each type of event that was
-// seen, or for all rows.
+// noTopic asks for the topic, which only the application's code has: for each type of event that was seen, or
+// for all rows.
 func (p *proposing) noTopic() {
 	ask := "which topic? No column names one."
 	if c := p.has(sharedNames); c != nil {
@@ -185,7 +186,7 @@ func (p *proposing) noTopic() {
 	p.ask("topic", "%s Candidates: {constant: TOPIC}%s", ask, router)
 }
 
-// known are the values of a column that are known, sorted.
+// known returns the known values of a column, sorted.
 func (p *proposing) known(name string) []string {
 	values := p.f.values(name)
 	if c := p.f.column(name); c.Enum {
@@ -251,12 +252,12 @@ func (p *proposing) key() {
 	}
 }
 
-// unique: each row has a value of its own in the column, which orders nothing.
+// unique reports whether each row has its own value in the column. Such a column gives no order.
 func (p *proposing) unique(name string) bool {
 	return slices.ContainsFunc(p.f.Unique, func(columns []string) bool { return len(columns) == 1 && columns[0] == name })
 }
 
-// field is a place in the payload.
+// field returns the value for a field of the payload.
 func (p *proposing) field(name string) yaml.MapSlice {
 	pointer := "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 	return append(column(p.body), yaml.MapItem{Key: "path", Value: pointer})
@@ -298,12 +299,12 @@ func (p *proposing) headers() {
 	p.add("event_id", yaml.MapSlice{{Key: "header", Value: "event-id"}, {Key: "columns", Value: event}}, "consumers drop duplicates by it")
 }
 
-// nowLike is the default of a time at which a row was made.
+// nowLike matches the default of a column with the creation time.
 var nowLike = regexp.MustCompile(`(?i)^\(?(?:now|clock_timestamp|statement_timestamp|transaction_timestamp|timezone)\(|^CURRENT_TIMESTAMP`)
 
 func (p *proposing) times() {
 	created, guessed := p.take(createdNames, (*Column).time), false
-	if created == nil { // a partitioned table has it in its key
+	if created == nil { // a partitioned table may have it in its key
 		if c := p.has(createdNames); c != nil && c.time() && slices.Contains(p.f.Unique[0], c.Name) {
 			created = c
 		}
@@ -321,7 +322,7 @@ func (p *proposing) times() {
 		}
 	}
 	due := p.takeTimes(dueNames)
-	if len(due) > 0 { // next to it, until when another relay has the row
+	if len(due) > 0 { // the other one is until when another relay has the row
 		due = append(due, p.takeTimes(untilNames)...)
 	}
 	switch {
@@ -343,7 +344,7 @@ func (p *proposing) times() {
 	}
 }
 
-// order proposes what tells the order of rows that are swept.
+// order proposes the columns that give the order of sweeping.
 func (p *proposing) order(created *Column, guessed bool) {
 	id := p.f.Unique[0]
 	counted := p.f.find(func(c *Column) bool { return slices.Contains(id, c.Name) && c.counted() })
@@ -377,7 +378,7 @@ func (p *proposing) order(created *Column, guessed bool) {
 	}
 }
 
-// takeTimes takes all columns of the names that are times.
+// takeTimes takes all columns with these names that are times.
 func (p *proposing) takeTimes(names []string) (all []string) {
 	for c := p.take(names, (*Column).time); c != nil; c = p.take(names, (*Column).time) {
 		all = append(all, c.Name)
@@ -385,7 +386,7 @@ func (p *proposing) takeTimes(names []string) (all []string) {
 	return all
 }
 
-// givenUp finds flags of rows that are not to be published, whatever their state.
+// givenUp finds flags of rows that must not be published, whatever their state.
 func (p *proposing) givenUp() {
 	for i := range p.f.Columns {
 		c := &p.f.Columns[i]
@@ -396,7 +397,7 @@ func (p *proposing) givenUp() {
 	}
 }
 
-// ours adds a condition of rows, or a question for one.
+// ours adds a condition on rows, or a question for one.
 func (p *proposing) ours(condition any, why string) {
 	for i := range p.Lines {
 		if l := &p.Lines[i]; l.Key == "rows" {

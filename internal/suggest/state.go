@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// state proposes where the state of a row is kept.
+// state proposes where a row's state is stored.
 func (p *proposing) state() {
 	status := p.take(statusNames, func(c *Column) bool { return c.word() || c.integer() || c.boolean() })
 	flag := p.sentColumn((*Column).boolean)
@@ -47,7 +47,7 @@ func (p *proposing) state() {
 	p.budget(failed)
 }
 
-// sentColumn is the column whose name says that a row was sent.
+// sentColumn returns the column whose name says that a row was sent.
 func (p *proposing) sentColumn(fits func(*Column) bool) *Column {
 	var best *Column
 	least := 0
@@ -61,10 +61,11 @@ func (p *proposing) sentColumn(fits func(*Column) bool) *Column {
 	return p.use(best)
 }
 
-// timeLike: whatever its type, it is a time.
+// timeLike matches names of times, whatever the column's type.
 var timeLike = regexp.MustCompile(`(?:at|on|time|date|timestamp|utc)$`)
 
-// likeStatus is a column that is a status by its default: a state of rows that are to be published.
+// likeStatus returns a column whose default shows that it is a status: a state of rows that have to be
+// published.
 func (p *proposing) likeStatus() *Column {
 	if c := p.sentColumn(func(c *Column) bool { return c.text() && !timeLike.MatchString(fold(c.Name)) }); c != nil {
 		return c
@@ -74,8 +75,8 @@ func (p *proposing) likeStatus() *Column {
 	}))
 }
 
-// likeSent is the only time column that is NULL in new rows, with the question whether
-// it is the time of the send. A partial index must be for rows without it.
+// likeSent returns the only time column that is NULL in new rows, with the question whether it is the time of
+// sending. A partial index must be for rows without it.
 func (p *proposing) likeSent() (*Column, string) {
 	var found *Column
 	for i := range p.f.Columns {
@@ -97,7 +98,7 @@ func (p *proposing) likeSent() (*Column, string) {
 	return p.use(found), "is " + shown(found.Name) + " set when a row was sent? An index is for rows without it."
 }
 
-// stateless: nothing tells what was sent.
+// stateless asks what becomes of a sent row, since no column shows it.
 func (p *proposing) stateless() {
 	ask := "what becomes of a row that was sent? No column says it. Write delete if the present relay deletes rows. With none nothing covers the loss of the replication slot. " +
 		"Better: add a column, such as published_at timestamptz, and write status, with status: {sent_at: published_at}."
@@ -113,7 +114,7 @@ func (p *proposing) stateless() {
 	p.add("published", "none", "").Ask = ask
 }
 
-// flag proposes a boolean column; a NULL in it is not true.
+// flag proposes a boolean column. A NULL in it counts as false.
 func (p *proposing) flag(c *Column) {
 	p.add("status.column", c.Name, "true once the row was sent")
 	pending := []any{"false"}
@@ -124,7 +125,7 @@ func (p *proposing) flag(c *Column) {
 	p.add("status.sent", "true", "")
 }
 
-// statusColumn proposes what its values mean, and says whether one means failed.
+// statusColumn proposes the meaning of the status values. It reports whether one of them means failed.
 func (p *proposing) statusColumn(c *Column, sentAt *Column) (failed bool) {
 	if c.boolean() {
 		p.flag(c)
@@ -142,7 +143,7 @@ func (p *proposing) statusColumn(c *Column, sentAt *Column) (failed bool) {
 		v.pending = []string{initial}
 		v.unknown = slices.DeleteFunc(v.unknown, func(value string) bool { return value == initial })
 	}
-	if all := c.Enum || from == ", by a constraint"; all && len(v.unknown) == 1 { // what is left over
+	if all := c.Enum || from == ", by a constraint"; all && len(v.unknown) == 1 { // the only value that is left
 		switch {
 		case len(v.pending) == 0 && v.sent != "":
 			v.pending, v.unknown = v.unknown, nil
@@ -179,13 +180,13 @@ func (p *proposing) statusColumn(c *Column, sentAt *Column) (failed bool) {
 	return v.failed != ""
 }
 
-// states are the values of a status column by what they mean.
+// states are the values of a status column by meaning.
 type states struct {
 	pending                           []string
 	sent, failed, processing, retried string
 	unknown                           []string
-	nothing                           bool // tells which are pending
-	guessed                           bool // sent is
+	nothing                           bool // nothing shows which values are pending
+	guessed                           bool // the value for sent is a guess
 }
 
 func sorted(values []string) states {
@@ -217,8 +218,7 @@ func sorted(values []string) states {
 	return v
 }
 
-// complete adds the values that nothing in the table shows, in the manner of
-// those that are there: guesses.
+// complete adds guesses for the values that nothing in the table shows, in the style of those that are there.
 func (p *proposing) complete(c *Column, v *states, sentAt *Column) {
 	if v.nothing = len(v.pending) == 0; v.nothing {
 		v.pending = []string{inCaseOf(cmp.Or(literal(c.Default), "PENDING"), "PENDING")}
@@ -252,7 +252,7 @@ func inCaseOf(like, word string) string {
 	return word
 }
 
-// numbers: a status in numbers says nothing of itself.
+// numbers handles a status of numbers, which do not show their meaning.
 func (p *proposing) numbers(c *Column) {
 	initial, ask := literal(c.Default), ""
 	if _, err := strconv.Atoi(initial); err != nil {
@@ -266,8 +266,8 @@ func (p *proposing) numbers(c *Column) {
 	p.add("status.sent", sent, "").Ask = "what do the numbers of " + shown(c.Name) + p.seen(c) + " mean? Write pending, sent and failed as the application has them."
 }
 
-// statesOf are the values that a status may have: by its type, by a constraint,
-// else those of sampled rows and the default.
+// statesOf returns the values that a status may have. They come from its type or from a constraint, or else
+// from sampled rows and the default.
 func (p *proposing) statesOf(c *Column) (values []string, from string) {
 	if c.Enum {
 		return c.Labels, ", by the type"
@@ -293,7 +293,7 @@ func (p *proposing) statesOf(c *Column) (values []string, from string) {
 
 var quotedText = regexp.MustCompile(`'((?:[^']|'')*)'`)
 
-// literals are the texts in an expression.
+// literals returns the texts in an expression.
 func literals(expression string) (values []string) {
 	for _, m := range quotedText.FindAllStringSubmatch(expression, -1) {
 		value := strings.ReplaceAll(m[1], "''", "'")
@@ -306,7 +306,7 @@ func literals(expression string) (values []string) {
 
 var number = regexp.MustCompile(`^\(?'?(-?\d+)'?\)?(::.*)?$`)
 
-// literal is the value of a default that is a constant.
+// literal returns the value of a constant default.
 func literal(expression string) string {
 	if m := number.FindStringSubmatch(expression); m != nil {
 		return m[1]
@@ -317,8 +317,7 @@ func literal(expression string) string {
 	return ""
 }
 
-// budget proposes how failures are counted. failed: something says that a row was
-// given up.
+// budget proposes how failures are counted. failed: something shows that a row was given up.
 func (p *proposing) budget(failed bool) {
 	if c := p.take(attemptNames, (*Column).integer); c != nil {
 		p.add("status.attempts", c.Name, "counts failures of the row itself")

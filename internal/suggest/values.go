@@ -11,11 +11,10 @@ import (
 	"unicode/utf8"
 )
 
-// This file looks at sampled values. They are other people's text: nothing of
-// them is printed but through shown.
+// This file examines sampled values. They are other people's text, so they are only printed through shown.
 
-// shown is a name or a value in a comment: one line, bounded, without control
-// characters. What is no plain word is quoted.
+// shown returns a name or a value for a comment: in one line, of bounded length, without control characters.
+// A text that is not a plain word is quoted.
 func shown(text string) string {
 	text = cut(text, 60)
 	quoted := strconv.Quote(text)
@@ -32,8 +31,8 @@ func cut(text string, most int) string {
 	return string([]rune(text)[:most]) + "…"
 }
 
-// fieldsOf are the fields of a JSON object that are texts or numbers. ok: it is an
-// object; plain: no field is an object or an array.
+// fieldsOf returns the fields of a JSON object that are texts or numbers. ok: the text is an object. plain:
+// no field is an object or an array.
 func fieldsOf(text string) (names []string, ok, plain bool) {
 	if digits, isHex := strings.CutPrefix(text, `\x`); isHex {
 		content, _ := hex.DecodeString(digits)
@@ -58,7 +57,7 @@ func fieldsOf(text string) (names []string, ok, plain bool) {
 	return names, true, plain
 }
 
-// allShown joins names or values as they are shown.
+// allShown joins names or values in the form of shown.
 func allShown(texts []string, separator string) string {
 	all := make([]string, len(texts))
 	for i, text := range texts {
@@ -67,7 +66,7 @@ func allShown(texts []string, separator string) string {
 	return strings.Join(all, separator)
 }
 
-// headersFit says whether there are sampled values, and all are objects fit for headers.
+// headersFit reports whether there are sampled values, and all are objects that can be headers.
 func (p *proposing) headersFit(c *Column) bool {
 	if values := p.f.values(c.Name); len(values) > 0 {
 		return !slices.ContainsFunc(values, func(v string) bool { _, ok, plain := fieldsOf(v); return !ok || !plain })
@@ -75,11 +74,11 @@ func (p *proposing) headersFit(c *Column) bool {
 	return c.json() && strings.Contains(fold(c.Name), "headers")
 }
 
-// numberLike: invoiceNo, order_nr.
+// numberLike matches names such as invoiceNo and order_nr.
 var numberLike = regexp.MustCompile(`(?:[a-z](?:No|Nr)|_no|_nr)$`)
 
-// commonFields are fields of every sampled payload that could be a key: those
-// that are called like an id come first.
+// commonFields returns the fields of every sampled payload that could be a key. Fields with the name of an id
+// come first.
 func commonFields(p *proposing) []string {
 	counts, rows := map[string]int{}, 0
 	for _, v := range p.f.values(p.body) {
@@ -103,8 +102,7 @@ func commonFields(p *proposing) []string {
 	return common[:min(len(common), 5)]
 }
 
-// serialized names the serializer of a value that only a program of its language
-// can read.
+// serialized returns the name of the serializer of a value that only a program in the same language can read.
 func serialized(value string) string {
 	raw := []byte(value)
 	if strings.HasPrefix(value, `\x`) {

@@ -13,9 +13,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
-// YAML is the proposal as an item of streams[].tables, to be pasted there: each
-// line with its reason, each question in place of the value that it is about, where
-// the configuration refuses it.
+// YAML returns the proposal as an item of streams[].tables, ready to be pasted. Each line has its reason.
+// Each question stands in place of the value that it is about, where the configuration refuses it.
 func (p *Proposal) YAML() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, indent+format+"\n", args...) }
@@ -45,7 +44,7 @@ func (p *Proposal) YAML() string {
 	return b.String()
 }
 
-// Asked are all questions.
+// Asked returns all questions.
 func (p *Proposal) Asked() (asked []string) {
 	for _, l := range p.Lines {
 		if l.Ask != "" {
@@ -59,7 +58,7 @@ func (p *Proposal) Asked() (asked []string) {
 	return asked
 }
 
-// text is the question with its candidate.
+// text returns the question with its candidate.
 func (l *Line) text() string {
 	text := comment(l.Ask)
 	if l.Value != nil {
@@ -84,7 +83,7 @@ func questionsIn(value any) (all []question) {
 	return all
 }
 
-// indent is where items of streams[].tables stand.
+// indent is the indentation of an item of streams[].tables.
 const indent = "      "
 
 func (l *Line) write(b *strings.Builder, indent, key string) {
@@ -99,7 +98,7 @@ func (l *Line) write(b *strings.Builder, indent, key string) {
 	b.WriteByte('\n')
 }
 
-// flow is a value in one line of YAML.
+// flow returns a value in one line of YAML.
 func flow(value any) string {
 	switch v := value.(type) {
 	case nil:
@@ -120,7 +119,7 @@ func flow(value any) string {
 	return fmt.Sprint(value) // numbers and booleans
 }
 
-// item is a key with its value. Only in a template is ${ a reference.
+// item returns a key with its value. Only in a template is ${ a reference.
 func item(i yaml.MapItem) string {
 	value := flow(i.Value)
 	if i.Key == "template" {
@@ -137,23 +136,23 @@ func between[T any](open string, items []T, end string, text func(T) string) str
 	return open + strings.Join(parts, ", ") + end
 }
 
-// plainWord is a text that YAML takes for nothing else.
+// plainWord matches a text that YAML can only read as a string.
 var plainWord = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
 
 var yamlWords = words("null true false yes no on off y n")
 
-// Scalar is a text as a JSON string, which is one of YAML, too, unless it needs no
-// quotes. It is no reference of the configuration.
+// Scalar returns a text as YAML. Unless it needs no quotes, it is a JSON string, which is valid YAML. The
+// configuration reads no reference in it.
 func Scalar(text string) string {
 	if plainWord.MatchString(text) && !slices.Contains(yamlWords, strings.ToLower(text)) {
 		return text
 	}
-	quoted, _ := json.Marshal(strings.ReplaceAll(text, "${", "$${")) // a text always can
+	quoted, _ := json.Marshal(strings.ReplaceAll(text, "${", "$${")) // a string can always be marshalled
 	return string(quoted)
 }
 
-// asked is a question as a text, with candidates as they are to be written: nothing in it is
-// replaced, since a file with a question is refused.
+// asked returns a question as a string, with candidates as they have to be written. Nothing in it is escaped
+// for the configuration, because a file with a question is refused anyway.
 func asked(text string) string {
 	if !strings.ContainsAny(text, `"\`) {
 		return `"` + text + `"`
@@ -161,7 +160,7 @@ func asked(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", "''") + "'"
 }
 
-// comment keeps a text in its line.
+// comment keeps a text within its line.
 func comment(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) {

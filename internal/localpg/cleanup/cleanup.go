@@ -1,8 +1,7 @@
-// Package cleanup keeps folders and processes from outliving their owner. A
-// Folder is watched by a small process at the other end of a pipe: when the
-// owner dies, however, the watcher ends the processes whose pid files are in
-// the folder and removes it. Used for private servers of the demo and the
-// tests; it never touches anything outside its folders. Unix only.
+// Package cleanup keeps folders and processes from outliving their owner. A small process watches a Folder,
+// at the other end of a pipe. When the owner dies in whatever way, the watcher ends the processes whose pid
+// files are in the folder, and removes the folder. The package is used for private servers of the demo and
+// the tests. It never touches anything outside its folders. Unix only.
 package cleanup
 
 import (
@@ -15,15 +14,15 @@ import (
 	"strconv"
 )
 
-// Folder is a temporary folder that goes when its owner does.
+// Folder is a temporary folder that is removed when its owner ends.
 type Folder struct {
 	Dir      string
 	guard    *exec.Cmd
 	lifeline io.Closer // the watcher reads the other end; it closes when we die
 }
 
-// Open makes a folder with a random name below the temporary folder, and posts
-// the watcher. Other users may pass through it but not list it.
+// Open makes a folder with a random name in the system's temporary folder, and starts the watcher. Other
+// users may enter the folder but not list it.
 func Open(prefix string) (*Folder, error) {
 	dir, err := os.MkdirTemp("", prefix)
 	if err != nil {
@@ -31,7 +30,7 @@ func Open(prefix string) (*Folder, error) {
 	}
 	f := &Folder{Dir: dir, guard: exec.Command("/bin/sh", "-c", watch, "sh", dir)}
 	Detach(f.guard)
-	err = os.Chmod(dir, 0o711) //nolint:gosec // a server under another uid passes through
+	err = os.Chmod(dir, 0o711) //nolint:gosec // a server under another uid has to enter
 	if err == nil {
 		f.lifeline, err = f.guard.StdinPipe()
 	}
@@ -46,18 +45,17 @@ func Open(prefix string) (*Folder, error) {
 	return f, nil
 }
 
-// Close removes the folder and sends the watcher away. What runs in the folder
-// is ended first.
+// Close removes the folder and ends the watcher. Processes in the folder are ended first.
 func (f *Folder) Close() error {
 	if err := f.lifeline.Close(); err != nil {
 		return err
 	}
-	_ = f.guard.Wait() // it reports nothing
+	_ = f.guard.Wait() // its exit status has no meaning
 	return os.RemoveAll(f.Dir)
 }
 
-// watch waits for the pipe to close. A pid file holds a pid and the name of
-// the signal that ends the process at once.
+// watch is the watcher's script. It waits for the pipe to close. A pid file has a pid, and the name of the
+// signal that ends the process at once.
 const watch = `
 cat >/dev/null
 cd / && [ -d "$1" ] || exit 0
@@ -74,9 +72,8 @@ done 2>/dev/null
 rm -rf "$1"
 `
 
-// Tie writes the pid file of a process into a folder directly below a
-// Folder's. The file is to be removed when the process has ended: pids are
-// used again.
+// Tie writes the pid file of a process into a folder directly below a Folder's. Remove the file when the
+// process has ended, because pids are used again.
 func Tie(dir string, pid int, signal string) (pidFile string, err error) {
 	pidFile = filepath.Join(dir, "pid")
 	return pidFile, os.WriteFile(pidFile, []byte(strconv.Itoa(pid)+" "+signal+"\n"), 0o600)

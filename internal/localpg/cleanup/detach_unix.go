@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// Detach puts a command into a process group of its own, so that Ctrl-C in a
-// terminal reaches the owner only.
+// Detach puts a command into a process group of its own, so that Ctrl-C in a terminal reaches only the owner.
 func Detach(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
