@@ -1,14 +1,12 @@
-// Package charset turns text of a database into UTF-8, whatever the database's
-// encoding.
+// Package charset converts text from a database's encoding to UTF-8.
 //
-// The server can do that, too, and mostly does. But it ends a whole statement,
-// or the stream of the WAL, at the first character without an equivalent, as
-// WIN1252 has five and a database of SQL_ASCII any number. So the columns of rows
-// are read in the bytes that the database stores and turned into UTF-8 here, row
-// by row. The tables are PostgreSQL's own: golang.org/x/text follows other
-// standards (107 characters of EUC_JP differ, 32 of LATIN9) and lacks two encodings.
+// The server can convert too. But it ends a whole statement, or the stream of the WAL, at the first character
+// without an equivalent. WIN1252 has five such characters, and a database of SQL_ASCII any number. So the
+// columns of rows are read in the database's encoding and converted here, row by row. The tables are
+// PostgreSQL's own: golang.org/x/text follows other standards (107 characters of EUC_JP differ, 32 of LATIN9)
+// and lacks two encodings.
 //
-// It is pure.
+// The package is pure.
 package charset
 
 import (
@@ -24,32 +22,31 @@ import (
 	"unicode/utf8"
 )
 
-// Set is the character set of a database. nil is UTF-8: the database's bytes are
-// what is published.
+// Set is the character set of a database. nil is UTF-8: the database's bytes are published as they are.
 type Set struct {
 	name string
-	// chars are the characters by their bytes; nil: SQL_ASCII, where bytes
-	// that are valid UTF-8 are what they are in UTF-8, and others nothing.
+	// chars are the characters by their bytes. nil: SQL_ASCII, where bytes that are valid UTF-8 are taken as
+	// UTF-8, and other bytes are no characters.
 	chars map[string]char
-	// lengths are those of characters by their first byte; 0: none begins so.
+	// lengths are the characters' lengths by their first byte; 0: no character begins with this byte.
 	lengths [256]uint8
-	// back are the runes that the server finds a character for.
+	// back are the runes that the server can convert to the encoding.
 	back map[rune]bool
 }
 
 // char is one character in UTF-8.
 type char struct {
 	text string
-	// oneWay: the server turns the text back into another character, or into none.
+	// oneWay: the server converts the text back to another character, or cannot convert it back.
 	oneWay bool
 }
 
-// Of is the set of a database by the server's name for its encoding
-// (server_encoding). An encoding without a table is an error.
+// Of returns the character set for the server's name of an encoding (server_encoding). It returns an error
+// for an encoding without a table.
 func Of(encoding string) (*Set, error) {
 	switch encoding {
 	case "UTF8":
-		return nil, nil //nolint:nilnil // nothing is to be turned
+		return nil, nil //nolint:nilnil // no conversion is needed
 	case "SQL_ASCII":
 		return &Set{name: encoding}, nil
 	}
@@ -70,7 +67,7 @@ func Of(encoding string) (*Set, error) {
 	return s, err
 }
 
-// Name is the server's name for the encoding.
+// Name returns the server's name of the encoding.
 func (s *Set) Name() string {
 	if s == nil {
 		return "UTF8"
@@ -78,12 +75,12 @@ func (s *Set) Name() string {
 	return s.name
 }
 
-// Append appends the text in UTF-8. Not ok: the text has bytes that cannot be,
-// which are appended as \x and two hexadecimal digits each.
+// Append appends the text in UTF-8. ok is false if the text has bytes that cannot be converted. These are
+// appended as \x with two hexadecimal digits each.
 func (s *Set) Append(to, text []byte) (out []byte, ok bool) { return s.append(to, text, false) }
 
-// AppendExact is Append of what the server has to find again: characters that it
-// would turn back into others count as bytes that cannot be in UTF-8.
+// AppendExact is Append for text that the server has to find again. A character that the server would convert
+// back to another one counts as one that cannot be converted.
 func (s *Set) AppendExact(to, text []byte) (out []byte, ok bool) { return s.append(to, text, true) }
 
 func (s *Set) append(to, text []byte, exact bool) ([]byte, bool) {
@@ -108,7 +105,7 @@ func (s *Set) append(to, text []byte, exact bool) ([]byte, bool) {
 	return to, ok
 }
 
-// next is the first character and its length; without text: it is none.
+// next returns the first character and its length in bytes. If the text is empty, the bytes are no character.
 func (s *Set) next(text []byte) (char, int) {
 	if s.chars == nil {
 		r, n := utf8.DecodeRune(text)
@@ -124,8 +121,7 @@ func (s *Set) next(text []byte) (char, int) {
 	return s.chars[string(text[:n])], n
 }
 
-// Writable is a text as the database can store it: characters that it has not
-// are question marks.
+// Writable returns the text with a question mark in place of each character that the database cannot store.
 func (s *Set) Writable(text string) string {
 	if s == nil || s.chars == nil {
 		return text
@@ -146,8 +142,8 @@ var (
 	loaded = map[string]*Set{}
 )
 
-// parse reads a table: a line for each character beyond ASCII, of its bytes and
-// its runes in hexadecimal, and < where it does not come back.
+// parse parses a table. It has a line for each character beyond ASCII: its bytes and its runes in
+// hexadecimal, and < if the character does not convert back.
 func parse(encoding string, packed []byte) (*Set, error) {
 	unpacked, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {

@@ -1,17 +1,17 @@
-// Package failpoint lets tests kill the real program, hold it up, or have it meet
-// an error, at named places. It does nothing unless built with -tags failpoints;
-// then the environment variable OUTBOX_FAILPOINT says what happens there:
+// Package failpoint lets tests kill the real program, delay it, or make it meet an error, at named places. It
+// does nothing unless the program is built with -tags failpoints. Then the environment variable
+// OUTBOX_FAILPOINT says what happens:
 //
 //	NAME:N           the process is killed with SIGKILL at the Nth hit
-//	NAME:N:DURATION  a goroutine that comes there waits that long, once, at the Nth hit
-//	NAME:N:error     a goroutine that comes there gets an error, once, at the Nth hit
+//	NAME:N:DURATION  the goroutine that makes the Nth hit waits for that long, once
+//	NAME:N:error     the goroutine that makes the Nth hit gets an error, once
 //
-// Several are separated by commas. What was done is said on standard error. The
-// program's own packages call it at their effects; it decides nothing, and what an
-// error means is what a lost connection means there.
+// Several are separated by commas. Each action is reported on standard error. The program's packages call
+// Here where they have an effect outside of the process. The package decides nothing. An error at a place
+// means the same as a lost connection there.
 package failpoint
 
-// The places, and in brackets what is lost by an error there.
+// The places, with what an error there loses in brackets.
 const (
 	AfterDecode     = "after-decode"      // rows of the WAL reached the driver (the replication connection)
 	BeforeProduce   = "before-produce"    // a produce request is made, nothing was sent (the broker's connection)
@@ -29,7 +29,7 @@ const (
 	AfterSlot       = "after-slot"        // the slot was made, streaming has not begun (the replication connection)
 )
 
-// Names are all of the places, in the order in which a row comes by.
+// Names returns the names of all places, in the order in which a row passes them.
 func Names() []string {
 	return []string{
 		AfterDecode, BeforeProduce, AfterProduce, BeforeCommit, AfterAck, BeforeMark, AfterMark, BeforeConfirm,

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// armed is what OUTBOX_FAILPOINT says. A mistake in it ends the process at once:
-// a test that arms nothing would pass.
+// armed are the failpoints in OUTBOX_FAILPOINT. A mistake in it ends the process at once: a test that arms
+// nothing would pass.
 var armed = func() []*plan {
 	plans, err := parse(os.Getenv("OUTBOX_FAILPOINT"))
 	if err != nil {
@@ -25,8 +25,8 @@ var armed = func() []*plan {
 	return plans
 }()
 
-// plan is what happens at the hit number at of a place: an error, a delay, or,
-// with neither, the end.
+// plan is what happens at the at-th hit of a place: an error, or a delay, or, with neither, the end of the
+// process.
 type plan struct {
 	name  string
 	at    int64
@@ -69,8 +69,7 @@ func parseOne(text string) (_ *plan, err error) {
 	return p, nil
 }
 
-// Here kills or holds up the process, or returns an error, when it is an armed
-// failpoint's turn.
+// Here kills or delays the process, or returns an error, if an armed failpoint is due.
 func Here(name string) error {
 	var due *plan
 	for _, p := range armed {
@@ -84,7 +83,7 @@ func Here(name string) error {
 	return due.act()
 }
 
-// act returns what a connection returns that its other end has reset.
+// act returns the error that a connection returns after its other end has reset it.
 func (p *plan) act() error {
 	fmt.Fprintf(os.Stderr, "failpoint %s, hit %d\n", p.name, p.at)
 	switch {
@@ -95,5 +94,5 @@ func (p *plan) act() error {
 		return nil
 	}
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	select {} // nothing more happens until the signal is there
+	select {} // wait for the signal
 }

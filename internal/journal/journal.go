@@ -1,5 +1,5 @@
-// Package journal makes the topic in which a stream that delivers exactly once names what it
-// published, and says how that topic has to be. docs/exactly-once.md has the rules.
+// Package journal makes and checks the topic of a journal. With exactly-once delivery, a stream's journal
+// names the rows that it published. docs/exactly-once.md has the rules.
 package journal
 
 import (
@@ -17,29 +17,31 @@ import (
 // Topic is a stream's journal on one Kafka cluster.
 type Topic struct {
 	Name string
-	// Rows bounds the stream's rows in memory: so many may be published and not marked.
+	// Rows is the largest number of the stream's rows in memory. So many rows may be published and not
+	// marked.
 	Rows int
 }
 
 const (
-	// rowBytes is about the most that a row takes in the journal: its name in a batch of its
-	// own, with the marker that ends the transaction.
+	// rowBytes is roughly the most bytes that a row takes in the journal: its name in a batch of its own,
+	// with the marker at the end of the transaction.
 	rowBytes = 256
-	// leastBytes is the least that is kept: statusupdater's 5,000 units of 1,000 usual ids each, or twice pipeline's
-	// mostUnnoted rows of tables without state, each in a transaction of its own.
+	// leastBytes is how much is kept at least. It has room for the 5,000 units of statusupdater with 1,000
+	// typical ids each, and for twice the mostUnnoted rows of pipeline (tables without state), each in a
+	// transaction of its own.
 	leastBytes = 512 << 20
-	// segmentBytes is how much is deleted at once.
+	// segmentBytes is how much Kafka deletes at once.
 	segmentBytes = 64 << 20
-	// LeastMessage is the least max.message.bytes: one name has up to 64 KiB, and a batch at most
-	// half of the limit.
+	// LeastMessage is the lowest permitted max.message.bytes. One name has up to 64 KiB, and a batch takes at
+	// most half of the limit.
 	LeastMessage = 256 << 10
 )
 
-// KeepBytes is the least that the topic must keep: ten times the names of all rows in memory.
-// It must not delete by time, however long nobody reads it.
+// KeepBytes returns how many bytes the topic must keep at least: ten times the names of all rows in memory.
+// The topic must not delete records by time, however long nobody reads it.
 func (t Topic) KeepBytes() int64 { return max(leastBytes, 10*rowBytes*int64(t.Rows)) }
 
-// Settings of the topic, with so many replicas.
+// Settings returns the topic's settings for the given number of replicas.
 func (t Topic) Settings(replicas int) map[string]string {
 	return map[string]string{
 		"cleanup.policy":                 "delete",
@@ -52,10 +54,10 @@ func (t Topic) Settings(replicas int) map[string]string {
 	}
 }
 
-// Replicas of the topic in a cluster with so many brokers.
+// Replicas returns how many replicas the topic gets in a cluster with this many brokers.
 func Replicas(brokers int) int { return min(3, max(1, brokers)) }
 
-// Command makes the topic, for people who may.
+// Command returns the command line that makes the topic, for people with the rights.
 func (t Topic) Command(bootstrap string, replicas int) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 1 --replication-factor %d", bootstrap, t.Name, replicas)
@@ -66,15 +68,15 @@ func (t Topic) Command(bootstrap string, replicas int) string {
 	return out.String()
 }
 
-// RemoveCommand removes the topic, for people who may.
+// RemoveCommand returns the command line that removes the topic, for people with the rights.
 func (t Topic) RemoveCommand(bootstrap string) string {
 	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --delete --topic %s", bootstrap, t.Name)
 }
 
-// ErrRefused says that we may not make or remove the topic, or that brokers do not want it so.
+// ErrRefused: we may not make or remove the topic, or the brokers refuse its settings.
 var ErrRefused = errors.New("the brokers refuse")
 
-// Make makes the topic, unless it is there, and says how many replicas it has.
+// Make makes the topic unless it exists, and returns its number of replicas.
 func (t Topic) Make(ctx context.Context, cfg sink.Config) (replicas int, err error) {
 	controller, brokers, err := cfg.DialController(ctx, t.Name)
 	if err != nil {
@@ -94,7 +96,7 @@ func (t Topic) Make(ctx context.Context, cfg sink.Config) (replicas int, err err
 	return replicas, t.refused("make", answer, text)
 }
 
-// Remove removes the topic, if it is there.
+// Remove removes the topic if it exists.
 func (t Topic) Remove(ctx context.Context, cfg sink.Config) error {
 	controller, _, err := cfg.DialController(ctx, t.Name)
 	if err != nil {
@@ -111,7 +113,7 @@ func (t Topic) Remove(ctx context.Context, cfg sink.Config) error {
 	return t.refused("remove", answer, "")
 }
 
-// refused is the error of an answer, or nil.
+// refused returns the error of an answer, or nil.
 func (t Topic) refused(what string, code sink.Code, text string) error {
 	switch code {
 	case sink.NoError:

@@ -1,8 +1,7 @@
-// Package loglimit keeps repeated warnings and errors from flooding the log: of
-// each message about the same thing a few lines per interval are written, the
-// others are counted, and the count is told. The first line of a message is
-// never held back. It is a hook of the process's logger; cmd makes it, callers that
-// log may say what a line is about.
+// Package loglimit keeps repeated warnings and errors from flooding the log. For each message about the same
+// subject, a few lines are written per interval. Further lines are counted, and the count is logged. The
+// first line of a message is always written. The package is a hook of the process's logger, which cmd makes.
+// Callers may say what a line is about.
 package loglimit
 
 import (
@@ -13,14 +12,14 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Limit counts lines by level, message and what they are about.
+// Limit counts lines by level, message and subject.
 type Limit struct {
 	most  int
 	every time.Duration
 	now   func() time.Time
 
 	mu    sync.Mutex
-	lines map[line]*count // at most maxLines
+	lines map[line]*count // at most maxLines entries
 }
 
 type line struct {
@@ -29,17 +28,17 @@ type line struct {
 }
 
 type count struct {
-	began   time.Time // of the interval
-	message string    // of the last line
+	began   time.Time // beginning of the interval
+	message string    // message of the last line
 	n       int
-	hidden  int // not written, and not told yet
+	hidden  int // lines not written and not reported yet
 }
 
-// maxLines bounds what is remembered. Lines beyond it are counted by their message
-// alone, whatever they are about.
+// maxLines is how many kinds of lines are remembered. Further lines are counted by their message alone,
+// whatever their subject.
 const maxLines = 1000
 
-// New allows most lines of each kind per interval.
+// New returns a Limit that allows most lines of each kind per interval.
 func New(most int, every time.Duration) *Limit {
 	return &Limit{most: most, every: every, now: time.Now, lines: map[line]*count{}}
 }
@@ -49,14 +48,15 @@ type (
 	causeKey struct{}
 )
 
-// About says, given to a line with Event.Ctx, what the line is about: lines with
-// the same message about something else are counted apart.
+// About returns a context for Event.Ctx that says what a line is about. Lines with the same message about
+// another subject are counted separately.
 func About(what string) context.Context {
 	return context.WithValue(context.Background(), aboutKey{}, what)
 }
 
-// Because says, given to a line with Event.Ctx, which cause it shares with the stream's lines of other messages: one of
-// them is written per interval, the others are counted. Without a cause it shares none.
+// Because returns a context for Event.Ctx that says which cause a line shares with lines of other messages of
+// the same stream. One of these lines is written per interval; the others are counted. With an empty cause
+// the line shares none.
 func Because(stream, cause string) context.Context {
 	if cause == "" {
 		return context.Background()
@@ -64,8 +64,8 @@ func Because(stream, cause string) context.Context {
 	return context.WithValue(context.Background(), causeKey{}, "stream "+stream+": "+cause)
 }
 
-// Run is part of zerolog.Hook: it discards a line that is one too many, and says on
-// the next that is written how many were not.
+// Run implements zerolog.Hook. It discards a line beyond the limit. The next line that is written says how
+// many were discarded.
 func (l *Limit) Run(e *zerolog.Event, level zerolog.Level, message string) {
 	if level != zerolog.WarnLevel && level != zerolog.ErrorLevel {
 		return
@@ -98,8 +98,7 @@ func (l *Limit) Run(e *zerolog.Event, level zerolog.Level, message string) {
 	}
 }
 
-// Report tells, until ctx ends and then once more, how many lines were held
-// back where no further line came to say so.
+// Report logs, until ctx ends and then once more, how many lines were discarded if no later line has said so.
 func (l *Limit) Report(ctx context.Context, log zerolog.Logger) error {
 	ticker := time.NewTicker(l.every)
 	defer ticker.Stop()
@@ -114,7 +113,7 @@ func (l *Limit) Report(ctx context.Context, log zerolog.Logger) error {
 	}
 }
 
-// tell forgets the lines whose interval is over, or all, and logs those with a count.
+// tell drops the lines whose interval is over (or all), and logs those with a count.
 func (l *Limit) tell(log zerolog.Logger, all bool) {
 	counts := map[line]count{}
 	l.mu.Lock()
@@ -127,7 +126,7 @@ func (l *Limit) tell(log zerolog.Logger, all bool) {
 		}
 		delete(l.lines, which)
 	}
-	l.mu.Unlock() // the logger takes it again
+	l.mu.Unlock() // the logger calls Run, which locks again
 	for which, c := range counts {
 		event := log.WithLevel(which.level).Ctx(About(which.about)).Int("repeated", c.hidden)
 		if which.about != "" {

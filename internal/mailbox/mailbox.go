@@ -1,7 +1,6 @@
-// Package mailbox is the queue between two goroutines of a stream: putting
-// never blocks, taking takes all. It costs one lock per batch, not per row.
-// It never bounds its length: the sender is bounded by the ledger, which
-// limits rows and bytes in flight.
+// Package mailbox is a queue between two goroutines of a stream. Putting never blocks, and taking takes
+// everything. The queue costs one lock per batch, not per row. It does not bound its own length: the ledger
+// bounds the rows and bytes in flight, and so the sender.
 package mailbox
 
 import "sync"
@@ -30,11 +29,11 @@ func (m *Mailbox[T]) Put(items ...T) {
 	}
 }
 
-// Ready has a value when there may be something to take.
+// Ready returns a channel that has a value when there may be something to take.
 func (m *Mailbox[T]) Ready() <-chan struct{} { return m.signal }
 
-// Take returns everything put so far, in order, and reuses spare for what
-// comes next. It returns nil when there is nothing, and spare stays the taker's.
+// Take returns everything that was put, in order, and keeps spare for later items. It returns nil if there is
+// nothing; the caller then keeps spare.
 func (m *Mailbox[T]) Take(spare []T) []T {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package platform knows who runs a server for others, and how settings are changed there,
-// where ALTER SYSTEM is refused or does not last. docs/platforms.md has the sources.
+// Package platform recognises managed services for PostgreSQL, and knows how settings are changed there if
+// ALTER SYSTEM is refused or does not last. docs/platforms.md has the sources.
 package platform
 
 import (
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Signs are what sql.Platform tells: roles, settings that come from the command line, and more.
+// Signs are the result of sql.Platform: roles, settings from the command line, and more.
 type Signs struct {
 	Roles         []string `json:"roles"`
 	CommandLine   []string `json:"command_line"`
@@ -17,34 +17,37 @@ type Signs struct {
 	CloudNativePG bool     `json:"cloudnative_pg"`
 }
 
-// Platform is a service or an operator of PostgreSQL. Nil: nothing tells that there is one.
+// Platform is a managed service, or an operator for Kubernetes. nil: none was recognised.
 type Platform struct {
 	Name string
-	// Failover says what becomes of the slot.
+	// Failover says what happens to the slot at a failover.
 	Failover string
-	// Lists is where it keeps a slot if that is listed there, which the server does not show; empty: nowhere.
+	// Lists is where slots have to be listed so that the service keeps them, which the server does not show;
+	// empty: nowhere.
 	Lists string
 
-	// is says whether these signs are its.
+	// is reports whether the signs are those of this platform.
 	is func(s *Signs) bool
-	// set has a setting changed: %s is NAME = VALUE.
+	// set is how a setting is changed; %s stands for NAME = VALUE.
 	set string
-	// own are settings that have another name there, and whole those that are changed in another way, or by nobody.
+	// own are settings that have another name there. whole are settings that are changed in another way, or
+	// cannot be changed.
 	own, whole map[string]string
-	// grant lets a role replicate: %s is the role. Empty: as everywhere, the attribute REPLICATION.
+	// grant lets a role replicate; %s stands for the role. Empty: by the attribute REPLICATION, as usual.
 	grant string
-	// restart is what a change that takes a restart needs as well. Empty: set says it, or it restarts by itself.
+	// restart is what has to be done after a change that needs a restart. Empty: set says it, or the service
+	// restarts by itself.
 	restart string
 }
 
 const swept = "where the slot is gone, the table is swept and nothing is lost"
 
-// noKeepSize is where max_slot_wal_keep_size cannot be set.
+// noKeepSize returns the hint for services where max_slot_wal_keep_size cannot be set.
 func noKeepSize(name string) string {
 	return name + " does not let max_slot_wal_keep_size be set: alert on its storage, and do not leave the stream stopped"
 }
 
-// platforms in the order in which they are looked for: some have the signs of others.
+// platforms are tried in this order, because some have the signs of others too.
 var platforms = []Platform{
 	{
 		Name: "Amazon Aurora", is: func(s *Signs) bool { return s.has("rds_superuser") && s.Aurora },
@@ -118,7 +121,7 @@ var platforms = []Platform{
 
 func (s *Signs) has(role string) bool { return slices.Contains(s.Roles, role) }
 
-// Of is nil where nothing tells that somebody else runs the server.
+// Of returns the managed service with these signs; nil: none was recognised.
 func Of(s Signs) *Platform {
 	for i := range platforms {
 		if platforms[i].is(&s) {
@@ -128,12 +131,12 @@ func Of(s Signs) *Platform {
 	return nil
 }
 
-// RestartToo ends a hint that takes a restart.
+// RestartToo ends a hint about a change that needs a restart.
 const RestartToo = "  -- and restart PostgreSQL"
 
 var alterSystem = regexp.MustCompile(`ALTER SYSTEM SET (\w+) = ([^;]+);( SELECT pg_reload_conf\(\);)?`)
 
-// Replicates lets a role replicate.
+// Replicates returns the statement that lets a role replicate.
 func (p *Platform) Replicates(role string) string {
 	if p == nil || p.grant == "" {
 		return "ALTER ROLE " + role + " REPLICATION;"
@@ -141,10 +144,10 @@ func (p *Platform) Replicates(role string) string {
 	return fmt.Sprintf(p.grant, role)
 }
 
-// ByMembership says that the attribute REPLICATION lets nobody replicate, but the membership in a role.
+// ByMembership reports whether replicating needs membership in a role instead of the attribute REPLICATION.
 func (p *Platform) ByMembership() bool { return p != nil && p.grant != "" }
 
-// Hints are those of the platform: a setting is changed in its way.
+// Hints returns the hints in the platform's own way of changing settings.
 func (p *Platform) Hints(all ...string) []string {
 	if p == nil {
 		return all

@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// nonBlocking keeps the opening of a FIFO from waiting for its writer.
+// nonBlocking makes opening a FIFO return at once, instead of waiting for a writer.
 const nonBlocking = syscall.O_NONBLOCK
 
-// asGroup makes the command end with everything that it started.
+// asGroup puts the command into a process group of its own, so that everything it started ends with it.
 func asGroup(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }

@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 )
 
-// Exposed says who else may read a file with a secret, or nothing. The rule is
-// libpq's for keys: nobody but the owner; the group too where the file is root's,
-// as a package or a Kubernetes secret has it.
+// Exposed says who else may read a file with a secret; "" if nobody may. The rule is libpq's rule for keys:
+// only the owner may. If the owner is root, the group may too, as with a package's file or a Kubernetes
+// secret.
 func Exposed(path string) string {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {

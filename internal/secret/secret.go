@@ -1,6 +1,6 @@
-// Package secret reads a secret from where the configuration says that it is: a
-// file, or what a command prints. It is read when it is needed, so that one that
-// was rotated is used by the next connection, and never kept longer than asked.
+// Package secret reads a secret from the place that the configuration names: a file, or the output of a
+// command. It reads the secret when it is needed, so that the next connection uses a rotated one, and never
+// keeps it longer than configured.
 package secret
 
 import (
@@ -17,37 +17,36 @@ import (
 	"time"
 )
 
-// MaxBytes bounds a secret, and what a command may print.
+// MaxBytes is the largest size of a secret, and of a command's output.
 const MaxBytes = 64 << 10
 
-// Reader tells a secret as it is now.
+// Reader reads a secret as it is now.
 type Reader interface {
 	Read(ctx context.Context) (string, error)
-	// Refused says that a server did not take what was read, so an answer that is
-	// kept is not told again.
+	// Refused tells the Reader that a server refused the secret. A cached secret is then not returned again.
 	Refused()
 }
 
-// Source is where a secret is: exactly one of Value, File and Command.
+// Source says where a secret is. Exactly one of Value, File and Command is set.
 type Source struct {
 	Value string
 	// File is read each time.
 	File string
 	// Command is a program and its arguments, run without a shell.
 	Command []string
-	// Environment names variables that the command gets in addition to those of every one.
+	// Environment names variables that the command gets in addition to the usual ones (see everyCommands).
 	Environment []string
-	// Timeout of the command.
+	// Timeout bounds the command.
 	Timeout time.Duration
-	// Cache is how long the command's answer is used again.
+	// Cache is how long the command's output is used again.
 	Cache time.Duration
 
-	mu   sync.Mutex // one command at a time; the others use its answer if they may
+	mu   sync.Mutex // one command runs at a time; other callers may use its output
 	kept string
-	at   time.Time // of kept; zero: there is none
+	at   time.Time // when kept was read; zero: there is none
 }
 
-// Read returns the secret. Its errors never contain it.
+// Read returns the secret. Errors never contain it.
 func (s *Source) Read(ctx context.Context) (string, error) {
 	switch {
 	case s.File != "":
@@ -62,8 +61,8 @@ func (s *Source) Read(ctx context.Context) (string, error) {
 	return s.Value, nil
 }
 
-// trimmed drops one newline at the end, which editors, commands and secret
-// stores add. Other white space is part of the secret.
+// trimmed removes one newline at the end, which editors, commands and secret stores add. Other white space is
+// part of the secret.
 func trimmed(text, from string) (string, error) {
 	text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
 	if text == "" {
@@ -72,8 +71,8 @@ func trimmed(text, from string) (string, error) {
 	return text, nil
 }
 
-// ReadFile reads a regular file of at most limit bytes. A FIFO or a device,
-// which could have no end, is refused without being opened for long.
+// ReadFile reads a regular file of at most limit bytes. It refuses a FIFO or a device, which could be
+// endless, without waiting for it.
 func ReadFile(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|nonBlocking, 0)
 	if err != nil {
@@ -89,7 +88,7 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, errors.New("it is no regular file")
 	}
-	data, err := io.ReadAll(io.LimitReader(f, limit+1)) // it may grow, and /proc says 0
+	data, err := io.ReadAll(io.LimitReader(f, limit+1)) // the file may grow, and files in /proc report size 0
 	if err == nil && int64(len(data)) > limit {
 		return nil, fmt.Errorf("it has more than %d bytes", limit)
 	}
@@ -115,7 +114,7 @@ func (s *Source) fromCommand(ctx context.Context) (string, error) {
 	return text, nil
 }
 
-// Refused is of Reader.
+// Refused implements Reader.
 func (s *Source) Refused() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,10 +124,10 @@ func (s *Source) Refused() {
 func (s *Source) run(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
-	c := exec.CommandContext(ctx, s.Command[0], s.Command[1:]...) // the operator's own
+	c := exec.CommandContext(ctx, s.Command[0], s.Command[1:]...) // the operator chose the program
 	out, complaint := &bounded{most: MaxBytes}, &bounded{most: 1 << 10}
 	c.Stdout, c.Stderr, c.Env = out, complaint, environment(s.Environment)
-	c.WaitDelay = time.Second // for a descendant that left the group and keeps the pipe
+	c.WaitDelay = time.Second // in case a descendant has left the group and keeps the pipe open
 	asGroup(c)
 	err := c.Run()
 	switch {
@@ -146,13 +145,14 @@ func (s *Source) run(ctx context.Context) (string, error) {
 	return out.kept.String(), nil
 }
 
-// everyCommands are variables that say where and how a command runs.
+// everyCommands are variables that say where and how a command runs. Every command gets them.
 var everyCommands = []string{"PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "SYSTEMROOT"}
 
-// environment is what a command gets of ours, which may hold secrets: other processes of the same
-// user read the command's, since it does not hide it as we do.
+// environment returns the part of our environment that a command gets. Ours may hold secrets, and other
+// processes of the same user can read the command's environment, because the command does not hide it as we
+// do.
 func environment(further []string) []string {
-	own := []string{} // nil would be all
+	own := []string{} // nil would mean the whole environment
 	for _, name := range slices.Concat(everyCommands, further) {
 		if value, ok := os.LookupEnv(name); ok {
 			own = append(own, name+"="+value)
@@ -169,8 +169,8 @@ func withoutPath(err error) error {
 	return err
 }
 
-// bounded keeps the first bytes that are written, and takes the rest, so that
-// who writes is not stopped by it.
+// bounded keeps the first bytes that are written to it and discards the rest, so that the writer is not
+// blocked.
 type bounded struct {
 	kept bytes.Buffer
 	most int

@@ -14,17 +14,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Stream makes spans of one stream's rows. It is used by the driver's goroutine
-// alone.
+// Stream makes spans for one stream's rows. Only the driver's goroutine uses it.
 type Stream struct {
 	tracer trace.Tracer
 	name   string
-	// open are the batches of rows whose marks are not answered yet.
+	// open are the batches of rows that still wait for answers to marks.
 	open map[*outbox.Row]*batch
 }
 
-// batch is rows that were acknowledged together. Its span lasts from their
-// sending until the last of their marks is answered.
+// batch is rows that were acknowledged together. Its span lasts from sending them until the last of their
+// marks is answered.
 type batch struct {
 	span         trace.Span
 	names        *names
@@ -33,15 +32,14 @@ type batch struct {
 	acknowledged time.Time
 }
 
-// names are those of spans and attributes: OpenTelemetry's, or those of the
-// relay that was replaced.
+// names are the names of spans and attributes: OpenTelemetry's, or those of the relay that was replaced.
 // https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
 type names struct {
 	batch                   string
 	size, successes, failed attribute.Key
 	row                     func(*outbox.Row) string
 	attributes              func(r *outbox.Row, outcome string) []attribute.KeyValue
-	// parts says whether a batch's span has children and says where it belongs.
+	// parts says whether a batch's span has children and attributes about its destination.
 	parts bool
 }
 
@@ -83,7 +81,7 @@ func namesOf(t *outbox.Table) *names {
 	return ours
 }
 
-// idColumn is the text of one of a row's identity columns, or empty.
+// idColumn returns the text of one of a row's identity columns, or "".
 func idColumn(r *outbox.Row, column string) string {
 	i, parts := slices.Index(r.Table.Mapping.ID, column), outbox.SplitID(r.ID)
 	if i < 0 || i >= len(parts) {
@@ -92,8 +90,8 @@ func idColumn(r *outbox.Row, column string) string {
 	return parts[i]
 }
 
-// Decoded makes the span of rows that were read from the WAL together. They part
-// ways afterwards: each is in the batch of its partition then.
+// Decoded makes the span for rows that were read from the WAL together. After that, each row belongs to the
+// batch of its partition.
 func (s *Stream) Decoded(rows int, began, now time.Time) {
 	if s == nil {
 		return
@@ -103,9 +101,8 @@ func (s *Stream) Decoded(rows int, began, now time.Time) {
 	span.End(trace.WithTimestamp(now))
 }
 
-// Outcome makes spans of what became of rows at the sink: one for the batch, and
-// one for each row that carries a trace's context. Rows that were given back
-// will have another outcome, so they have no span yet.
+// Outcome makes spans for an outcome of the sink: one for the batch, and one for each row that carries a
+// trace context. Rows that were given back will have another outcome, so they get no span yet.
 func (s *Stream) Outcome(o outbox.Outcome, now time.Time) {
 	if s == nil || len(o.Rows) == 0 {
 		return
@@ -149,7 +146,7 @@ func (s *Stream) delivered(o *outbox.Outcome, now time.Time) {
 	}
 }
 
-// row makes the span of a row that carries a context, within that trace.
+// row makes the span for a row with a trace context, within that trace.
 func (s *Stream) row(r *outbox.Row, of trace.SpanContext, sent, now time.Time, err error) {
 	parent := propagation.TraceContext{}.Extract(context.Background(), headers{r})
 	if !trace.SpanContextFromContext(parent).IsValid() {
@@ -172,14 +169,14 @@ func (s *Stream) row(r *outbox.Row, of trace.SpanContext, sent, now time.Time, e
 	span.End(trace.WithTimestamp(now))
 }
 
-// Marked counts the answers to marks, and ends batches when all came.
+// Marked counts the answers to marks. It ends a batch when all its answers have come.
 func (s *Stream) Marked(answers []outbox.Marked, now time.Time) {
 	if s == nil {
 		return
 	}
 	for i := range answers {
 		b := s.open[answers[i].Row]
-		if b == nil || answers[i].State == outbox.MarkedInvisible { // asked again
+		if b == nil || answers[i].State == outbox.MarkedInvisible { // the mark will be asked again
 			continue
 		}
 		delete(s.open, answers[i].Row)
@@ -203,8 +200,7 @@ func (s *Stream) end(b *batch, now time.Time) {
 	b.span.End(trace.WithTimestamp(now))
 }
 
-// Abandon ends the batches whose marks will not be answered any more, with the
-// leadership.
+// Abandon ends the batches whose marks will not be answered any more, because the leadership ended.
 func (s *Stream) Abandon(now time.Time) {
 	if s == nil {
 		return
@@ -222,7 +218,7 @@ func (s *Stream) Abandon(now time.Time) {
 // headers lets the propagator read a row's headers.
 type headers struct{ row *outbox.Row }
 
-// Get is part of propagation.TextMapCarrier.
+// Get implements propagation.TextMapCarrier.
 func (h headers) Get(name string) string {
 	for i := range h.row.Headers {
 		if h.row.Headers[i].Name == name {
@@ -232,8 +228,8 @@ func (h headers) Get(name string) string {
 	return ""
 }
 
-// Set is part of propagation.TextMapCarrier; what is published is the writer's.
+// Set implements propagation.TextMapCarrier. It does nothing: the record stays as its writer made it.
 func (headers) Set(string, string) {}
 
-// Keys is part of propagation.TextMapCarrier; a trace's context is asked for by name.
+// Keys implements propagation.TextMapCarrier. A trace context is read by name, so no keys are needed.
 func (headers) Keys() []string { return nil }

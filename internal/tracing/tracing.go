@@ -1,11 +1,10 @@
-// Package tracing makes OpenTelemetry spans of what a stream publishes and
-// marks, and sends them to the collector that the standard environment
-// variables name. A row's span joins the trace whose context the row carries.
+// Package tracing makes OpenTelemetry spans for the rows that a stream publishes and marks, and sends them to
+// the collector that the standard environment variables name. A row's span joins the trace whose context the
+// row carries.
 //
-// Without a collector everything here is nil and costs nothing: all methods may
-// be called on nil. The package decides nothing about rows and changes none: the
-// context that a record carries stays the writer's. cmd makes the Provider, the
-// pipeline's driver tells a Stream.
+// Without a collector everything here is nil and costs nothing: all methods may be called on nil. The package
+// decides nothing about rows and changes none: the trace context in a record stays as its writer made it. cmd
+// makes the Provider, and the pipeline's driver calls a Stream.
 package tracing
 
 import (
@@ -33,10 +32,9 @@ type Provider struct{ sdk *sdk.TracerProvider }
 // scope is the instrumentation scope of our spans.
 const scope = "github.com/outbox-cdc/outbox-cdc/internal/tracing"
 
-// New makes a Provider from the environment, or nil where no collector is
-// named: neither OTEL_EXPORTER_OTLP_ENDPOINT nor
-// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set, or OTEL_SDK_DISABLED or
-// OTEL_TRACES_EXPORTER=none switch it off. It connects in the background.
+// New makes a Provider from the environment. It returns nil if no collector is named (neither
+// OTEL_EXPORTER_OTLP_ENDPOINT nor OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set), or if OTEL_SDK_DISABLED or
+// OTEL_TRACES_EXPORTER=none switch tracing off. The Provider connects in the background.
 // https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 func New(ctx context.Context, version string) (*Provider, error) {
 	wanted, err := wanted(os.Getenv)
@@ -58,7 +56,7 @@ func newProvider(ctx context.Context, version string, options ...sdk.TracerProvi
 		resource.WithTelemetrySDK(),
 		resource.WithHost(),
 		resource.WithAttributes(attribute.String("service.name", "outbox-cdc"), attribute.String("service.version", version)),
-		resource.WithFromEnv(), // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES come before ours
+		resource.WithFromEnv(), // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence over ours
 	)
 	if err != nil {
 		return nil, fmt.Errorf("tracing, as OTEL_RESOURCE_ATTRIBUTES say: %w", err)
@@ -66,7 +64,7 @@ func newProvider(ctx context.Context, version string, options ...sdk.TracerProvi
 	return &Provider{sdk.NewTracerProvider(append(options, sdk.WithResource(of))...)}, nil
 }
 
-// wanted says whether the environment names a collector.
+// wanted reports whether the environment names a collector.
 func wanted(env func(string) string) (bool, error) {
 	if strings.EqualFold(env("OTEL_SDK_DISABLED"), "true") {
 		return false, nil
@@ -81,7 +79,7 @@ func wanted(env func(string) string) (bool, error) {
 	}
 }
 
-// shown refuses to show headers to others on the way: one may be a key.
+// shown returns an error if headers would be sent unencrypted to another machine: one of them may be a key.
 func shown(env func(string) string) error {
 	either := func(name string) string {
 		return cmp.Or(env("OTEL_EXPORTER_OTLP_TRACES_"+name), env("OTEL_EXPORTER_OTLP_"+name))
@@ -97,9 +95,8 @@ func shown(env func(string) string) error {
 	return nil
 }
 
-// newExporter speaks the protocol that is asked for. Everything else of
-// OTEL_EXPORTER_OTLP_* the exporters read by themselves.
-// https://opentelemetry.io/docs/specs/otel/protocol/exporter/
+// newExporter makes an exporter for the protocol that the environment asks for. The exporters read the other
+// OTEL_EXPORTER_OTLP_* variables themselves. https://opentelemetry.io/docs/specs/otel/protocol/exporter/
 func newExporter(ctx context.Context, env func(string) string) (sdk.SpanExporter, error) {
 	switch protocol := cmp.Or(env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), env("OTEL_EXPORTER_OTLP_PROTOCOL")); protocol {
 	case "", "http/protobuf":
@@ -111,7 +108,7 @@ func newExporter(ctx context.Context, env func(string) string) (sdk.SpanExporter
 	}
 }
 
-// Stream makes the spans of one stream.
+// Stream returns the Stream that makes spans for the stream with this name.
 func (p *Provider) Stream(name string) *Stream {
 	if p == nil {
 		return nil
@@ -119,7 +116,7 @@ func (p *Provider) Stream(name string) *Stream {
 	return &Stream{tracer: p.sdk.Tracer(scope), name: name, open: map[*outbox.Row]*batch{}}
 }
 
-// Shutdown sends what is left, until ctx ends.
+// Shutdown sends the remaining spans, until ctx ends.
 func (p *Provider) Shutdown(ctx context.Context) error {
 	if p == nil {
 		return nil

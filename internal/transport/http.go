@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// This file is how secrets leave over HTTP: to the host that is configured and to no other, and
-// unencrypted only within this machine.
+// This file sends secrets over HTTP: only to the configured host, and unencrypted only within this machine.
 
-// NewClient makes a client whose requests carry a secret. Redirects are refused. Unless
-// allowPlaintext, http goes to this machine only, whatever a name leads to.
+// NewClient makes a client for requests that carry a secret. It refuses redirects. Unless allowPlaintext is
+// set, it sends unencrypted requests only to this machine, even if a name leads elsewhere.
 func NewClient(encrypted *tls.Config, allowPlaintext bool) *http.Client {
 	secure := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: encrypted, DisableKeepAlives: true, MaxResponseHeaderBytes: headerBytes, TLSHandshakeTimeout: 10 * time.Second}
 	plain := secure.Clone()
@@ -28,10 +27,10 @@ func NewClient(encrypted *tls.Config, allowPlaintext bool) *http.Client {
 
 const headerBytes = 64 << 10
 
-// byScheme sends what is not encrypted by one of two ways.
+// byScheme sends unencrypted and encrypted requests in different ways.
 type byScheme struct{ plain, secure http.RoundTripper }
 
-// RoundTrip is of http.RoundTripper.
+// RoundTrip implements http.RoundTripper.
 func (b byScheme) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme == "https" {
 		return b.secure.RoundTrip(r)
@@ -39,8 +38,8 @@ func (b byScheme) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.plain.RoundTrip(r)
 }
 
-// Proxy is http.ProxyFromEnvironment for clients of others: it is asked about every request, and
-// refuses those that follow a redirect.
+// Proxy is http.ProxyFromEnvironment for clients of other libraries. Such a client calls it for every
+// request. Proxy refuses requests that follow a redirect.
 func Proxy(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, redirected(r.URL)

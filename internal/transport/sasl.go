@@ -1,6 +1,6 @@
 package transport
 
-// The SASL mechanisms by which we log in to Kafka, as brokers and the configuration name them.
+// The SASL mechanisms for logging in to Kafka, with the names that brokers and the configuration use.
 const (
 	SASLPlain       = "PLAIN"
 	SASLScramSHA256 = "SCRAM-SHA-256"

@@ -1,6 +1,6 @@
-// Package transport says how safe a way to a server is, from its settings
-// alone. Package config refuses secrets on an open way, package preflight warns
-// of what is less than verified, and cmd asks before it sends credentials.
+// Package transport judges, from settings alone, how safe the way to a server is. Package config refuses
+// secrets on an open way. Package preflight warns of a way that is less than verified. cmd asks before it
+// sends credentials.
 package transport
 
 import (
@@ -14,30 +14,30 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Safety is what somebody between us and a server can do.
+// Safety is what an attacker on the way to a server can do.
 type Safety int
 
 // From the worst to the best.
 const (
-	// Open: read and change everything.
+	// Open: the attacker can read and change everything.
 	Open Safety = iota
-	// Unverified: the same, after pretending to be the server.
+	// Unverified: the attacker can do the same after pretending to be the server.
 	Unverified
-	// Verified: nothing, since the server's certificate and name are checked.
+	// Verified: the attacker can do nothing, because the server's certificate and name are checked.
 	Verified
-	// Local: there is nobody between, since the server is on this machine.
+	// Local: there is no way for an attacker to be on, because the server is on this machine.
 	Local
 )
 
-// Loopback says that a host is this machine: a loopback address, localhost, or
-// the folder of a Unix socket.
+// Loopback reports whether a host is this machine: a loopback address, localhost, or the folder of a Unix
+// socket.
 func Loopback(host string) bool {
 	ip := net.ParseIP(strings.Trim(host, "[]"))
 	return host == "localhost" || strings.HasPrefix(host, "/") || ip != nil && ip.IsLoopback()
 }
 
-// LoopbackAddress is Loopback of host:port. An address without a host is that
-// of every interface.
+// LoopbackAddress is Loopback for host:port. An address without a host stands for every interface, so it is
+// not loopback.
 func LoopbackAddress(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	return err == nil && Loopback(host)
@@ -46,8 +46,8 @@ func LoopbackAddress(address string) bool {
 // ErrOtherMachine refuses a connection that would leave this machine.
 var ErrOtherMachine = errors.New("it is on another machine")
 
-// Stay is a Control of net.Dialer, which is asked before it connects: only addresses of this
-// machine are dialled. Where a name leads is seen only here.
+// Stay is a Control function for net.Dialer, which calls it before it connects. It allows only addresses of
+// this machine. Only here is it known which address a name leads to.
 func Stay(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -57,7 +57,7 @@ func Stay(_, address string, _ syscall.RawConn) error {
 	if to.IsLoopback() || to.IsUnspecified() {
 		return nil
 	}
-	own, _ := net.InterfaceAddrs() // without them only loopback addresses are ours
+	own, _ := net.InterfaceAddrs() // if this fails, only loopback addresses are ours
 	for _, a := range own {
 		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap() == to {
 			return nil
@@ -66,8 +66,8 @@ func Stay(_, address string, _ syscall.RawConn) error {
 	return ErrOtherMachine
 }
 
-// Postgres is the least safe way that the settings allow: with sslmode prefer,
-// which is the default, that is the one without TLS. It names that way's host.
+// Postgres returns the safety of the least safe way that the settings allow, and that way's host. With
+// sslmode prefer, which is the default, that is the way without TLS.
 func Postgres(c *pgconn.Config) (Safety, string) {
 	worst, host := postgres(c.Host, c.TLSConfig), c.Host
 	for _, f := range c.Fallbacks {
@@ -84,7 +84,7 @@ func postgres(host string, c *tls.Config) Safety {
 		return Local
 	case c == nil:
 		return Open
-	case c.InsecureSkipVerify: // require, and verify-ca, which takes any host's certificate
+	case c.InsecureSkipVerify: // sslmode require, or verify-ca, which accepts a certificate for any host
 		return Unverified
 	}
 	return Verified

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Sleep returns after d, or as soon as the context ends, with its error.
+// Sleep returns nil after d. If ctx ends first, it returns the error of ctx at once.
 func Sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
@@ -24,12 +24,13 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// errOver is recorded where main has ended without an error.
+// errOver: main has ended without an error.
 var errOver = errors.New("over")
 
-// While runs the others for as long as main runs, and returns why that ended: main's error, or the
-// first of another, which ends main too. What ended it is recorded before the contexts end. Where a
-// member ends them itself, another's context.Canceled may come first and pass for the reason.
+// While runs the others for as long as main runs. It returns why they ended: the error of main, or the first
+// error of another function, which also ends main. The reason is recorded before the contexts are cancelled.
+// A function that cancels the contexts itself spoils this: a context.Canceled of another function may then be
+// recorded as the reason.
 func While(ctx context.Context, main func(context.Context) error, others ...func(context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, other := range others {
