@@ -13,10 +13,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/operator"
 )
 
-// Requeue, discard and replay have this in common: look first, say what would be done,
-// do it with --yes, log who did what.
+// Requeue, discard and replay work alike: they look first, say what would be done, do it with --yes, and log
+// who did what.
 
-// actFlags are the flags of an act besides those that pick rows.
+// actFlags are the flags of an act, besides those that select rows.
 type actFlags struct {
 	*filterFlags
 	logs *logFlags
@@ -108,7 +108,7 @@ func (a *actFlags) onTable(c *cobra.Command, io streams, d *openTable, op operat
 	result, err := d.Do(c.Context(), op)
 	going.end()
 	t.Result = &result
-	var filter []string // the flags that chose the rows
+	var filter []string // the flags that selected the rows
 	for _, name := range []string{"id", "topic", "key", "error", "since", "until", "limit", "all", "status", "delete"} {
 		if f := c.Flags().Lookup(name); f != nil && f.Changed {
 			filter = append(filter, name+"="+f.Value.String())
@@ -150,7 +150,7 @@ func printAct(out io.Writer, op *operator.Operation, t *actedTable, d *openTable
 	}
 }
 
-// outcomes are what would become of rows, and what did.
+// outcomes are the texts about what would happen to rows, and about what happened.
 var outcomes = map[operator.Action]struct{ would, did string }{
 	operator.Requeue: {"they would be PENDING again, their attempts counted from zero", "requeued"},
 	operator.Replay:  {"they would be PENDING again, and published once more", "to be replayed"},

@@ -31,15 +31,15 @@ const (
 	answerBytes = 8 << 20
 )
 
-// process is where the running process answers, and how to ask it.
+// process is the address of the running process, and how to ask it.
 type process struct {
 	url    string
 	auth   *config.HTTPAuth
 	client *http.Client
 }
 
-// newProcess finds the process by the configuration, or by an address (URL or
-// host:port) where one is given.
+// newProcess returns the process at the given address (a URL, or host:port), or else the one with this
+// configuration.
 func newProcess(h *config.HTTP, address string) (*process, error) {
 	p := &process{auth: h.Auth}
 	encrypted := &tls.Config{MinVersion: tls.VersionTLS12}
@@ -64,9 +64,9 @@ func newProcess(h *config.HTTP, address string) (*process, error) {
 	return p, nil
 }
 
-// trust accepts from the process on this machine only the configuration's own
-// certificate, whatever host that names. Elsewhere the certificate is one more
-// trusted root, and the usual rules hold.
+// trust makes the client accept, from the process on this machine, only the certificate of the configuration,
+// for whatever host it was issued. For another machine, that certificate is an additional trusted root, and
+// the usual rules apply.
 func trust(c *tls.Config, own []byte, here bool) {
 	if !here {
 		if roots, err := x509.SystemCertPool(); err == nil && roots.AppendCertsFromPEM(own) {
@@ -75,7 +75,7 @@ func trust(c *tls.Config, own []byte, here bool) {
 		return
 	}
 	block, _ := pem.Decode(own)
-	c.InsecureSkipVerify = true // the certificate is compared as a whole instead
+	c.InsecureSkipVerify = true // the whole certificate is compared instead
 	c.VerifyConnection = func(s tls.ConnectionState) error {
 		if block == nil || len(s.PeerCertificates) == 0 || !bytes.Equal(s.PeerCertificates[0].Raw, block.Bytes) {
 			return errors.New("the process shows another certificate than http.tls.cert_file has")
@@ -84,8 +84,7 @@ func trust(c *tls.Config, own []byte, here bool) {
 	}
 }
 
-// processURL is the address that a process with this configuration answers at,
-// on this machine.
+// processURL returns the URL at which a process with this configuration answers on this machine.
 func processURL(listen, scheme, address string) (string, error) {
 	if u, err := url.Parse(address); err == nil && u.Scheme != "" && u.Host != "" {
 		return u.Scheme + "://" + u.Host, nil
@@ -109,7 +108,7 @@ func processURL(listen, scheme, address string) (string, error) {
 	return scheme + "://" + net.JoinHostPort(host, port), nil
 }
 
-// status asks GET /api/v1/status.
+// status requests GET /api/v1/status.
 func (p *process) status(ctx context.Context) (*status.Report, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/api/v1/status", nil)
 	if err != nil {
@@ -120,7 +119,7 @@ func (p *process) status(ctx context.Context) (*status.Report, error) {
 	}
 	res, err := p.client.Do(r)
 	if err != nil {
-		return nil, fmt.Errorf("no process answers: %w", errors.Unwrap(err)) // without the URL, which the client adds
+		return nil, fmt.Errorf("no process answers: %w", errors.Unwrap(err)) // without the URL that the client adds
 	}
 	defer res.Body.Close()
 	switch {
@@ -137,7 +136,7 @@ func (p *process) status(ctx context.Context) (*status.Report, error) {
 	return &report, nil
 }
 
-// login adds the credentials with the most rights: details are for viewers.
+// login adds the credentials with the most rights, because details are for viewers.
 func (p *process) login(ctx context.Context, r *http.Request) error {
 	if p.auth == nil {
 		return nil
@@ -145,7 +144,7 @@ func (p *process) login(ctx context.Context, r *http.Request) error {
 	if err := p.trusted(r.URL); err != nil {
 		return err
 	}
-	// The first of those with the most rights.
+	// Of several credentials with the most rights, the first is used.
 	best := slices.MaxFunc(p.auth.Everybody(), func(a, b *config.HTTPUser) int { return cmp.Compare(roles[a.Role], roles[b.Role]) })
 	text, err := secretOf(best).Read(ctx)
 	switch {
@@ -159,8 +158,9 @@ func (p *process) login(ctx context.Context, r *http.Request) error {
 	return nil
 }
 
-// trusted refuses to send a password to another user's process that has the port on this machine.
-// Over TLS the certificate tells whose it is; plain text to another machine was allowed.
+// trusted returns an error if a password would be sent to a process of another user that has the port on this
+// machine. With TLS, the certificate shows whose process it is. Plain text to another machine was permitted
+// by the configuration.
 func (p *process) trusted(at *url.URL) error {
 	if at.Scheme == "https" || !transport.Loopback(at.Hostname()) {
 		return nil
@@ -177,7 +177,7 @@ func (p *process) trusted(at *url.URL) error {
 
 var roles = map[string]admin.Role{config.RoleMetrics: admin.Metrics, config.RoleViewer: admin.Viewer, config.RoleOperator: admin.Operator}
 
-// secretOf is the user's password, or its token where it has no name.
+// secretOf returns the user's password, or the token of a user without a name.
 func secretOf(u *config.HTTPUser) *config.Credential {
 	if u.Username == "" {
 		return u.Token

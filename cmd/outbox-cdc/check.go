@@ -69,7 +69,7 @@ docs/check.md has every check.`,
 	return c
 }
 
-// check looks, and with --fix fixes and looks again.
+// check runs the checks. With --fix it mends what it can and runs them again.
 func check(ctx context.Context, cfg *config.Config, chosen []*config.Stream, o checkOptions, io streams) error {
 	look := func() preflight.Report {
 		return preflight.Run(ctx, preflightStreams(cfg, chosen), preflight.Options{Timeout: o.timeout})
@@ -109,7 +109,7 @@ func check(ctx context.Context, cfg *config.Config, chosen []*config.Stream, o c
 	return nil
 }
 
-// preflightStreams are streams as check takes them: as run would run them.
+// preflightStreams returns the streams for the checks, as run would run them.
 func preflightStreams(cfg *config.Config, chosen []*config.Stream) []preflight.Stream {
 	all := make([]preflight.Stream, len(chosen))
 	for i, s := range chosen {
@@ -150,15 +150,16 @@ func printCheck(out io.Writer, r *preflight.Report) {
 	fmt.Fprintln(out)
 }
 
-// alike is a finding with the other subjects of which the same was found.
+// alike is a finding, with the other subjects that have the same finding.
 type alike struct {
 	preflight.Finding
 	others []string // subjects
-	checks []string // of SKIP: what one fault kept from looking
+	checks []string // for SKIP: the checks that one fault kept from looking
 }
 
-// together groups findings that differ only in their subjects, such as twenty tables without an index; a
-// group stands where its first finding stood. Checks that one fault kept from looking are one group, too.
+// together groups findings that differ only in their subjects, such as twenty tables without an index. A
+// group stands where its first finding stood. Checks that could not look because of one fault form a group
+// too.
 func together(all []preflight.Finding) (groups []alike) {
 	at := map[string]int{}
 	for _, f := range all {
@@ -180,7 +181,7 @@ func together(all []preflight.Finding) (groups []alike) {
 	return groups
 }
 
-// alikeness is what findings of a group have in common.
+// alikeness returns what the findings of a group have in common.
 func alikeness(f *preflight.Finding) string {
 	if f.Level == preflight.Skip {
 		return strings.Join([]string{string(f.Level), f.Stream, f.Found}, "\x00")
@@ -200,7 +201,7 @@ func (g *alike) about() string {
 	return fmt.Sprintf("%s and %d more", g.Subject, len(g.others))
 }
 
-// by names the check, or counts the checks.
+// by returns the check's name, or the number of checks.
 func (g *alike) by() string {
 	if len(g.checks) > 1 {
 		return fmt.Sprintf("%d checks", len(g.checks))
@@ -208,13 +209,13 @@ func (g *alike) by() string {
 	return g.Check
 }
 
-// foundWidth is how wide the column with what was found may be.
+// foundWidth is the greatest width of the column "found".
 const foundWidth = 90
 
-// tableWidth is how wide a terminal has to be for the table; on a narrower one each finding is a paragraph.
+// tableWidth is how wide a terminal has to be for the table. On a narrower one each finding is a paragraph.
 const tableWidth = 150
 
-// printFindings prints for a terminal of this width; 0: not a terminal.
+// printFindings prints findings for a terminal of this width; 0: not a terminal.
 func printFindings(out io.Writer, all []alike, width int) {
 	if width > 0 && width < tableWidth {
 		for i := range all {
@@ -232,10 +233,10 @@ func printFindings(out io.Writer, all []alike, width int) {
 			row(w, "", "", "", "", line)
 		}
 	}
-	_ = w.Flush() // as every print here
+	_ = w.Flush() // a failed write to the output has no other consequence
 }
 
-// printNarrow prints a finding on lines that fit into a terminal.
+// printNarrow prints a finding in lines that fit into a narrow terminal.
 func printNarrow(out io.Writer, f *alike, width int) {
 	const indent = 6
 	about := strings.Join(strings.Fields(f.by()+" "+f.Stream+" "+f.about()), " ")
@@ -271,7 +272,7 @@ func printHints(out io.Writer, f *alike) {
 
 // ---- --fix ----
 
-// fix creates what the findings say can be created, and returns whether it created anything.
+// fix creates what the findings say can be created. It reports whether it created anything.
 func fix(ctx context.Context, chosen []*config.Stream, r *preflight.Report, o checkOptions, io streams) (bool, error) {
 	said := io.out
 	if o.json {
@@ -307,7 +308,7 @@ func fixStream(ctx context.Context, s *config.Stream, wanted []preflight.Finding
 	}
 	defer postgres.HangUp(pg)
 	setup := setupOf(s, "")
-	setup.StreamRole, setup.WriteRole = "", "" // it makes no role
+	setup.StreamRole, setup.WriteRole = "", "" // it makes no roles
 	plan, err := fixPlan(ctx, pg, s, setup, wanted)
 	if err != nil || len(plan) == 0 {
 		return false, err
@@ -319,8 +320,8 @@ func fixStream(ctx context.Context, s *config.Stream, wanted []preflight.Finding
 	return true, apply(ctx, pg, s, setup, plan, said)
 }
 
-// fixPlan is what init would make, as far as it was found missing: schema,
-// publication, slot, and indexes of native tables. It touches no other table.
+// fixPlan returns those steps of init that create what is missing: schema, publication, slot, and indexes of
+// native tables. It touches no other table.
 func fixPlan(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup replication.Setup, wanted []preflight.Finding) ([]replication.Step, error) {
 	is := func(what string) bool {
 		return slices.ContainsFunc(wanted, func(f preflight.Finding) bool { return f.Fix == what })
@@ -339,7 +340,7 @@ func fixPlan(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup rep
 		return nil, err
 	}
 	if role := s.Postgres.User; is(preflight.FixSchema) && role != pg.ParameterStatus("session_authorization") {
-		made, tables := 1, "outbox_cdc.leader, outbox_cdc.park" // so many steps make these tables
+		made, tables := 1, "outbox_cdc.leader, outbox_cdc.park" // number of steps that make these tables
 		if setup.Tally {
 			made, tables = 2, tables+", outbox_cdc.tally, outbox_cdc.tally_unit, outbox_cdc.tally_left"
 		}
@@ -359,8 +360,8 @@ func fixPlan(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup rep
 	return replication.Pending(ctx, pg, steps)
 }
 
-// nativeIndex creates the index of a native table without keeping writers
-// waiting. First it removes what an interrupted CREATE INDEX left.
+// nativeIndex returns steps that create the index of a native table without blocking writers. The first step
+// removes what an interrupted CREATE INDEX left.
 func nativeIndex(schema, name string) []replication.Step {
 	index := name + "_due"
 	qualified := sql.Identifier(schema, index)
@@ -380,6 +381,6 @@ func nativeDue(schema, name string) replication.Step {
 		Title: "index " + index + " for the sweep",
 		SQL:   "CREATE INDEX CONCURRENTLY IF NOT EXISTS " + sql.Identifier(index) + " ON " + sql.Identifier(schema, name) + " (available_after, id) WHERE status = 'PENDING';",
 		Done: "SELECT EXISTS (SELECT FROM pg_catalog.pg_index WHERE indexrelid = to_regclass(" + sql.Literal(sql.Identifier(schema, index)) + ") AND indisvalid)" +
-			" OR EXISTS (SELECT FROM pg_catalog.pg_class WHERE oid = to_regclass(" + sql.Literal(sql.Identifier(schema, name)) + ") AND relkind = 'p')", // check says how
+			" OR EXISTS (SELECT FROM pg_catalog.pg_class WHERE oid = to_regclass(" + sql.Literal(sql.Identifier(schema, name)) + ") AND relkind = 'p')", // check says how to index a partitioned table
 	}
 }

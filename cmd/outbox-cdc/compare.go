@@ -55,7 +55,7 @@ The publication must exist (outbox-cdc init). Exit code 0: nothing differs, 3: s
 		} else {
 			printReport(report, io.out)
 		}
-		if err == nil && report.Differences > 0 { // an exit code of their own
+		if err == nil && report.Differences > 0 { // differences have an exit code of their own
 			err = &failure{exitPermanent, errReported}
 		}
 		return err
@@ -71,7 +71,7 @@ type compareOptions struct {
 	json           bool
 }
 
-// oneStream is the stream with the name, or the only one.
+// oneStream returns the stream with the name, or the only stream.
 func oneStream(cfg *config.Config, name string) (*config.Stream, error) {
 	chosen, err := chooseStreams(cfg, name)
 	if err != nil {
@@ -83,7 +83,7 @@ func oneStream(cfg *config.Config, name string) (*config.Stream, error) {
 	return chosen[0], nil
 }
 
-// comparedAtOnce bounds what waits for its match: about a gigabyte.
+// comparedAtOnce is how many rows and records may wait for a match: about a gigabyte.
 const comparedAtOnce = 2_000_000
 
 func runCompare(ctx context.Context, cfg *config.Config, s *config.Stream, o compareOptions, io streams) (*compare.Report, error) {

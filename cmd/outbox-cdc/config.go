@@ -61,7 +61,7 @@ the end. Differences that keep rows from being delivered end it with exit code 2
 	return c
 }
 
-// tellExposed tells of files with secrets that others may read.
+// tellExposed warns of files with secrets that others can read.
 func tellExposed(cfg *config.Config, io streams) {
 	for _, w := range cfg.Warnings {
 		fmt.Fprintln(io.err, "warning: a file with secrets can be read by others: "+w)
@@ -178,7 +178,7 @@ func printDifferences(out io.Writer, s *config.Stream, all []preflight.Differenc
 	}
 }
 
-// printOverrides prints what fixes the wrong ones, as it would be written.
+// printOverrides prints the lines that remove the differences, as they have to be written.
 func printOverrides(out io.Writer, t *config.Table, found []preflight.Difference) {
 	var all preflight.Overrides
 	for _, d := range found {

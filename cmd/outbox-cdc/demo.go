@@ -58,7 +58,7 @@ while it runs. Exit code 1: something was lost, duplicated, out of order or not 
 	f.StringVar(&o.Postgres, "postgres", "", "a real database instead (a connection string); a schema is made and dropped")
 	f.BoolVar(&o.Serve, "serve", false, "keep it all up when every row is through, until Ctrl-C: to look at the operator's page")
 	f.BoolVar(&o.JSON, "json", false, "print one JSON object at the end and nothing else")
-	// Log lines would tear the display apart; only errors are worth that.
+	// Log lines would break the display, so only errors are logged by default.
 	_ = f.Lookup("log-level").Value.Set("error")
 	f.Lookup("log-level").DefValue = "error"
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -77,7 +77,7 @@ while it runs. Exit code 1: something was lost, duplicated, out of order or not 
 	return c
 }
 
-// liveDisplay says whether lines may be drawn over, and how wide they may be.
+// liveDisplay reports whether lines can be overwritten, and how wide they may be.
 func liveDisplay(out io.Writer) (live bool, width int) {
 	f, ok := raw(out).(*os.File)
 	if !ok || !isTerminal(out) || os.Getenv("TERM") == "dumb" {
@@ -87,7 +87,7 @@ func liveDisplay(out io.Writer) (live bool, width int) {
 	return err == nil && width >= 60, width
 }
 
-// demoInit and demoStream do to the demo's stream what init and run would.
+// demoInit does to the demo's stream what init does. demoStream does what run does.
 func demoInit(ctx context.Context, t demo.Target) error {
 	cfg, err := demoConfig(t)
 	if err != nil {
@@ -125,7 +125,7 @@ func demoStream(ctx context.Context, t demo.Target, log zerolog.Logger) error {
 	return wait.While(context.WithoutCancel(ctx), func(context.Context) error { return prepared.run(ctx) }, next...)
 }
 
-// demoProcess runs the stream in a process of its own, which is killed when kill ends.
+// demoProcess runs the stream in a process of its own. The process is killed when kill ends.
 func demoProcess(ctx, kill context.Context, t demo.Target, logs *logFlags, stderr io.Writer) (err error) {
 	t.Serving = nil
 	file, err := demoFile(t)
@@ -160,7 +160,7 @@ func demoProcess(ctx, kill context.Context, t demo.Target, logs *logFlags, stder
 	return errors.Join(err, c.Wait(), os.Remove(pid))
 }
 
-// demoConfig is the demo's configuration file, read as any other.
+// demoConfig returns the demo's configuration. Its file is read like any other.
 func demoConfig(t demo.Target) (*config.Config, error) {
 	file, err := demoFile(t)
 	if err != nil {
@@ -179,7 +179,7 @@ func demoFile(t demo.Target) ([]byte, error) {
 	if t.Serving != nil {
 		served = object{"listen": "127.0.0.1:0", "page": true, "show_payloads": true}
 	}
-	// In a configuration ${ names a variable.
+	// In a configuration, ${ begins a reference, so it is escaped.
 	text := func(s string) string { return strings.ReplaceAll(s, "${", "$${") }
 	cluster := object{"brokers": t.Brokers}
 	if t.Fencing != "" {

@@ -116,15 +116,15 @@ func destroyStream(ctx context.Context, s *config.Stream, yes, quiet bool, io st
 			fmt.Fprintf(io.out, "%s: removed %s\n", s.Name, step.Title)
 		}
 	}})
-	if e, ok := errors.AsType[*postgres.Error](err); ok { // its words are those of a plan that creates
+	if e, ok := errors.AsType[*postgres.Error](err); ok { // the error's own words are about a plan that creates
 		e.What = strings.Replace(e.What, "make ", "remove ", 1)
 		e.Hint = strings.Replace(e.Hint, "; --show-sql prints the statements", "", 1)
 	}
 	return d, err
 }
 
-// freedBy refuses a stream that somebody leads, and says how much WAL only its
-// slot holds back.
+// freedBy returns how many bytes of WAL only the stream's slot holds back. It returns an error if a process
+// leads the stream.
 func freedBy(ctx context.Context, s *config.Stream) (uint64, error) {
 	conn, err := connectBy(ctx, s, asAdmin(marker(s, operatorName)), postgres.Access.Connect)
 	if err != nil {
@@ -150,7 +150,7 @@ func freedBy(ctx context.Context, s *config.Stream) (uint64, error) {
 	return 0, nil
 }
 
-// notLed refuses a stream that somebody leads.
+// notLed returns an error if a process leads the stream.
 func notLed(ctx context.Context, q postgres.DB, s *config.Stream) error {
 	leader, _, err := survey.Leader(ctx, q, s.Name, s.Slot)
 	switch {

@@ -25,7 +25,7 @@ func failedCommand(io streams) *cobra.Command {
   outbox-cdc failed show 4711 --table public.outbox
   outbox-cdc failed requeue --error 'too large' --since 24h
   outbox-cdc failed requeue --error 'too large' --since 24h --yes`,
-		listCommand(io, tablesql.RowsFailed), showCommand(io), requeueCommand(io), discardCommand(io), replayCommand(io)) // those that change rows: act.go
+		listCommand(io, tablesql.RowsFailed), showCommand(io), requeueCommand(io), discardCommand(io), replayCommand(io)) // the commands that change rows are in act.go
 }
 
 func pendingCommand(io streams) *cobra.Command {
@@ -49,7 +49,7 @@ type tableListing struct {
 	Rows []operator.Row `json:"rows"`
 }
 
-// countLimit bounds what a listing counts, and so what it costs.
+// countLimit is how many rows a listing counts at most.
 const countLimit = 100_000
 
 func listCommand(io streams, state tablesql.RowState) *cobra.Command {
@@ -124,7 +124,7 @@ func printListing(out io.Writer, l *tableListing, state tablesql.RowState) error
 	return printRows(out, l.Rows, state == tablesql.RowsPending)
 }
 
-// counted says how many rows of a state there are.
+// counted returns a sentence about how many rows of a state there are.
 func counted(c operator.Count, state tablesql.RowState) string {
 	text := capped(c.N, c.Capped) + " " + state.String() + " row"
 	if c.N != 1 {
@@ -220,8 +220,8 @@ func printRow(out io.Writer, d *openTable, r *operator.Row, payload bool) error 
 	return nil
 }
 
-// parksOf reads the parks, and the pauses, including those that the leader has not noticed yet; none without the
-// schema outbox_cdc.
+// parksOf reads the parks and the pauses, including pauses that the leader has not noticed yet. Without
+// schema outbox_cdc there are none.
 func parksOf(ctx context.Context, conn *pgx.Conn, stream string) ([]outbox.Park, error) {
 	err := replication.TrustSchema(ctx, postgres.On(conn))
 	var list, paused []outbox.Park

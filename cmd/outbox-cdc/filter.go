@@ -18,7 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// filterFlags say which rows, and of which tables.
+// filterFlags are the flags that select rows and tables.
 type filterFlags struct {
 	config        *string
 	stream, table string
@@ -83,8 +83,8 @@ func wrongFlag(err error) error {
 	return err
 }
 
-// each calls f with every table that the flags name. A table that cannot serve
-// the command is passed over with a note; where none can, it is an error.
+// each calls f for every table that the flags name. A table that cannot serve the command is skipped with a
+// note. If no table can, that is an error.
 func (p *filterFlags) each(ctx context.Context, io streams, f func(*openTable) error) error {
 	if p.limit < 1 || p.limit > operator.MaxLimit {
 		return usage("--limit %d is not between 1 and %d", p.limit, operator.MaxLimit)
@@ -118,7 +118,7 @@ func (p *filterFlags) each(ctx context.Context, io streams, f func(*openTable) e
 	return nil
 }
 
-// eachOf calls f with the tables of one stream; passed has why others cannot be served.
+// eachOf calls f for the tables of one stream. passed has the reasons why tables were skipped.
 func (p *filterFlags) eachOf(ctx context.Context, s *config.Stream, tables []*outbox.Table, f func(*openTable) error) (passed []error, err error) {
 	conn, err := connectOperator(ctx, s)
 	if err != nil {
@@ -139,7 +139,7 @@ func (p *filterFlags) eachOf(ctx context.Context, s *config.Stream, tables []*ou
 	return passed, nil
 }
 
-// choose finds the tables by the names of stream and table.
+// choose returns the tables with the given names, by stream.
 func (p *filterFlags) choose(cfg *config.Config, stream string) (map[*config.Stream][]*outbox.Table, error) {
 	list, err := chooseStreams(cfg, stream)
 	if err != nil {
@@ -164,7 +164,7 @@ func (p *filterFlags) choose(cfg *config.Config, stream string) (map[*config.Str
 	return chosen, nil
 }
 
-// short cuts a time of RFC 3339 to its second.
+// short cuts a time in RFC 3339 after its seconds.
 func short(at string) string {
 	if len(at) > 19 {
 		return at[:10] + " " + at[11:19] + "Z"

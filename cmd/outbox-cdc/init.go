@@ -19,12 +19,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// adminVariable has the connection string of a role that may make roles,
-// publications and slots, where that is neither role of the configuration. A
-// variable, since a flag shows in the list of processes.
+// adminVariable has the connection string of a role that may make roles, publications and slots, if neither
+// role of the configuration may. It is a variable because a flag would show in the list of processes.
 const adminVariable = replication.AdminVariable
 
-// connectTimeout bounds reaching a database.
+// connectTimeout bounds connecting to a database.
 const connectTimeout = 10 * time.Second
 
 func initCommand(io streams) *cobra.Command {
@@ -122,12 +121,12 @@ func initStream(ctx context.Context, s *config.Stream, what initOptions, io stre
 	return apply(ctx, pg, s, setup, plan, io.out)
 }
 
-// claimed is an error where another stream has a table of this one.
+// claimed returns an error if another stream has a table of this one.
 func claimed(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, state *replication.State) error {
 	if !state.Schema || s.Shadow() {
 		return nil
 	}
-	// Somebody may have created the schema since the state was read.
+	// Another role may have made the schema since the state was read.
 	if err := replication.TrustSchemaAsAdministrator(ctx, pg, true); err != nil {
 		return &failure{exitPermanent, err}
 	}
@@ -142,8 +141,8 @@ func claimed(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, state *re
 	return err
 }
 
-// connectAdmin connects as the role that may create objects, unless somebody else's
-// code could run with its rights.
+// connectAdmin connects as the role that may create objects. It refuses if other people's code could run with
+// that role's rights.
 func connectAdmin(ctx context.Context, s *config.Stream) (*pgconn.PgConn, error) {
 	pg, err := connectBy(ctx, s, asAdmin(marker(s, operatorName)), postgres.Access.ConnectPlain)
 	if refused, ok := errors.AsType[*postgres.Error](err); ok && postgres.LoginRefused(err, s.Postgres.User) != "" && os.Getenv(adminVariable) == "" {
@@ -159,11 +158,11 @@ func connectAdmin(ctx context.Context, s *config.Stream) (*pgconn.PgConn, error)
 	return pg, nil
 }
 
-// setupOf says what init makes. Roles are those of the configuration, except
-// the one that makes them: it is there.
+// setupOf returns what init has to make. The roles are those of the configuration, except the role that is
+// connected: it exists.
 func setupOf(s *config.Stream, connected string) replication.Setup {
 	setup := replication.Setup{Config: replicationConfig(s), Stream: s.Name, StreamRole: s.Postgres.User, WriteRole: s.Postgres.User, Tally: s.ExactlyOnce()}
-	if to, err := streamer(s, "").Target(); err == nil { // it was parsed at load
+	if to, err := streamer(s, "").Target(); err == nil { // it was parsed when the configuration was loaded
 		setup.StreamRole = to.User
 	}
 	if setup.StreamRole == connected {
@@ -175,8 +174,7 @@ func setupOf(s *config.Stream, connected string) replication.Setup {
 	return setup
 }
 
-// planOf returns the steps: native tables first, since the publication names
-// tables.
+// planOf returns the steps of init. Native tables come first, because the publication lists tables.
 func planOf(state *replication.State, setup replication.Setup, s *config.Stream, what initOptions) ([]replication.Step, error) {
 	setup.NoSlot = what.noSlot
 	steps, err := replication.InitPlan(state, setup)
@@ -192,7 +190,7 @@ func planOf(state *replication.State, setup replication.Setup, s *config.Stream,
 			Title: "table " + t.Outbox.String() + " of profile native",
 			SQL:   sql.NativeTable(t.Outbox.Schema, t.Outbox.Name),
 			Done:  "SELECT to_regclass(" + sql.Literal(sql.Identifier(t.Outbox.Schema, t.Outbox.Name)) + ") IS NOT NULL",
-		}, nativeDue(t.Outbox.Schema, t.Outbox.Name)) // an earlier version's table has another
+		}, nativeDue(t.Outbox.Schema, t.Outbox.Name)) // a table of an earlier version has another index
 	}
 	if len(tables) == 0 {
 		return nil, usage("--native-table: the stream has no table of profile native")
@@ -228,8 +226,8 @@ func apply(ctx context.Context, pg *pgconn.PgConn, s *config.Stream, setup repli
 	return err
 }
 
-// chooseDatabase is chooseStreams for commands that may use the administrator's
-// connection, which leads to one database.
+// chooseDatabase is chooseStreams for commands that may use the administrator's connection, which leads to a
+// single database.
 func chooseDatabase(cfg *config.Config, name string) ([]*config.Stream, error) {
 	chosen, err := chooseStreams(cfg, name)
 	if len(chosen) > 1 && os.Getenv(adminVariable) != "" {

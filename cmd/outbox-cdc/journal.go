@@ -60,8 +60,8 @@ refuses while a process leads the stream.`,
 	return group("journal", "The journals of streams that deliver exactly once", "  outbox-cdc journal reset --stream orders", c)
 }
 
-// resetJournals removes a topic first, then what the database knows of it: a stream that starts in
-// between refuses, and a reset that failed half way can be repeated.
+// resetJournals removes a journal's topic first, and then what the database knows of it. A stream that starts
+// in between refuses to run, and a reset that failed half way can be repeated.
 func resetJournals(ctx context.Context, s *config.Stream, p *preflight.Stream, io streams) (actor, error) {
 	conn, err := connectOperator(ctx, s)
 	if err != nil {
@@ -93,7 +93,7 @@ func resetJournals(ctx context.Context, s *config.Stream, p *preflight.Stream, i
 	return by, nil
 }
 
-// removeJournal removes the topic and waits until the brokers have.
+// removeJournal removes the topic and waits until the brokers have removed it.
 func removeJournal(ctx context.Context, p *preflight.Stream, j *preflight.Journal) error {
 	if j.Missing {
 		return nil
@@ -113,7 +113,7 @@ func removeJournal(ctx context.Context, p *preflight.Stream, j *preflight.Journa
 	})
 }
 
-// initKafka makes the journals of streams that deliver exactly once.
+// initKafka makes the journals of streams with exactly-once delivery.
 func initKafka(ctx context.Context, cfg *config.Config, what initOptions, io streams) error {
 	if what.nativeTable || what.noSlot {
 		return usage("--kafka makes topics: run init without it for what the databases need")
@@ -137,7 +137,7 @@ func initKafka(ctx context.Context, cfg *config.Config, what initOptions, io str
 	return errors.Join(errs...)
 }
 
-// initJournal creates a missing journal, and refuses one that is unsound.
+// initJournal makes a missing journal. It returns an error if an existing one is unsound.
 func initJournal(ctx context.Context, s *preflight.Stream, j *preflight.Journal, show bool, io streams) error {
 	wrong := unsound(j.Findings)
 	switch {
@@ -167,12 +167,12 @@ func initJournal(ctx context.Context, s *preflight.Stream, j *preflight.Journal,
 		if now.Missing {
 			return unsound(now.Findings)
 		}
-		return backoff.Permanent(unsound(now.Findings)) // an older setting, or what somebody else made meanwhile
+		return backoff.Permanent(unsound(now.Findings)) // somebody else made it meanwhile, or it still has an older setting
 	})
 }
 
-// awaitJournal asks the brokers for the journal until look returns nil or a permanent error, or the
-// time is over.
+// awaitJournal reads the state of the journal from the brokers until look returns nil or a permanent error,
+// or until the time is over.
 func awaitJournal(ctx context.Context, s *preflight.Stream, cluster string, most time.Duration, look func(*preflight.Journal) error) error {
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		for _, j := range preflight.Journals(ctx, s, preflight.Options{}) {
@@ -185,7 +185,7 @@ func awaitJournal(ctx context.Context, s *preflight.Stream, cluster string, most
 	return err
 }
 
-// unsound is why a journal cannot be used, with the fix, or nil.
+// unsound returns why a journal cannot be used, with what to do; nil: it can be used.
 func unsound(findings []preflight.Finding) error {
 	for _, f := range findings {
 		if f.Level != preflight.Fail {

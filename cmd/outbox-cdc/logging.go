@@ -23,14 +23,14 @@ func addLogFlags(c *cobra.Command) *logFlags {
 	return f
 }
 
-// words completes a flag's value in the shell.
+// words completes a flag's value in the shell from a list.
 func words(c *cobra.Command, flag string, list ...string) {
 	_ = c.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return list, cobra.ShellCompDirectiveNoFileComp
 	})
 }
 
-// logger makes the process's one logger.
+// logger makes the process's logger.
 func (f *logFlags) logger(to io.Writer) (zerolog.Logger, error) {
 	levels := map[string]zerolog.Level{"debug": zerolog.DebugLevel, "info": zerolog.InfoLevel, "warn": zerolog.WarnLevel, "error": zerolog.ErrorLevel}
 	level, ok := levels[f.level]
@@ -46,7 +46,7 @@ func (f *logFlags) logger(to io.Writer) (zerolog.Logger, error) {
 	}
 	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00"
 	zerolog.DurationFieldUnit = time.Second
-	zerolog.ErrorMarshalFunc = func(err error) any { //nolint:reassign // as zerolog documents it
+	zerolog.ErrorMarshalFunc = func(err error) any { //nolint:reassign // the way that zerolog documents
 		if err == nil {
 			return nil
 		}
@@ -55,7 +55,8 @@ func (f *logFlags) logger(to io.Writer) (zerolog.Logger, error) {
 	return zerolog.New(to).Level(level).With().Timestamp().Logger(), nil
 }
 
-// console has colours of its own, so it makes texts printable one by one.
+// console returns a writer for people. It writes colour codes of its own, so it makes each text printable by
+// itself.
 func console(to io.Writer, colour bool) io.Writer {
 	text := func(value any) string {
 		if value == nil {

@@ -1,6 +1,5 @@
-// Command outbox-cdc streams transactional outbox tables from PostgreSQL to
-// Kafka. This package holds commands, flags, wiring, signals and exit codes,
-// and nothing else.
+// Command outbox-cdc streams transactional outbox tables from PostgreSQL to Kafka. This package has commands,
+// flags, wiring, signals and exit codes, and nothing else.
 package main
 
 import (
@@ -20,13 +19,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/postgres"
 )
 
-// The exit codes. A second signal exits with 128 plus its number: 130 for
-// SIGINT, 143 for SIGTERM.
+// The exit codes. A second signal ends the process with 128 plus the signal's number: 130 for SIGINT, 143 for
+// SIGTERM.
 const (
 	exitOK        = 0
-	exitFailure   = 1 // something failed that may work another time
+	exitFailure   = 1 // a failure that may not happen another time
 	exitUsage     = 2 // the command line or the configuration is wrong
-	exitPermanent = 3 // somebody has to act first: a privilege, a server setting
+	exitPermanent = 3 // a person has to act first, for example grant a privilege or change a server setting
 )
 
 func main() {
@@ -34,7 +33,7 @@ func main() {
 	os.Exit(execute(os.Args[1:], streams{out: os.Stdout, err: os.Stderr}))
 }
 
-// streams are where a command writes to: results to out, all else to err.
+// streams are the outputs of a command: results go to out, everything else to err.
 type streams struct{ out, err io.Writer }
 
 // execute runs a command line and returns its exit code.
@@ -78,8 +77,8 @@ func exitCode(err error) int {
 	return exitFailure
 }
 
-// report prints an error once. Problems of a configuration file are printed as
-// they are, one per line, so that editors find the place.
+// report prints an error once. Problems of a configuration file are printed unchanged, one per line, so that
+// editors find the places.
 func report(to io.Writer, err error) {
 	problems, wrong := errors.AsType[config.Problems](err)
 	switch {
@@ -93,10 +92,10 @@ func report(to io.Writer, err error) {
 	}
 }
 
-// errReported is an error that was already printed.
+// errReported is an error that was printed already.
 var errReported = errors.New("reported")
 
-// builtWith are the commands of build tags.
+// builtWith are commands that a build tag adds.
 var builtWith []func() *cobra.Command
 
 func rootCommand(io streams) *cobra.Command {
@@ -124,14 +123,14 @@ Exit codes:
   2    the command line or the configuration is wrong
   3    somebody has to act first (a privilege, a server setting, a name that is taken)
   130  a second SIGINT stopped it at once (143: SIGTERM)`,
-		SilenceErrors: true, // printed once, by report
+		SilenceErrors: true, // report prints the error once
 		SilenceUsage:  true,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetOut(io.out)
 	root.SetErr(io.err)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		if unknown := noArguments(c, c.Flags().Args()); c.HasSubCommands() && unknown != nil { // then its flags are unknown, too
+		if unknown := noArguments(c, c.Flags().Args()); c.HasSubCommands() && unknown != nil { // an unknown command also makes its flags unknown
 			return unknown
 		}
 		return usage("%w (see %s --help)", err, c.CommandPath())
@@ -148,10 +147,10 @@ Exit codes:
 	return root
 }
 
-// placeholders stand in help for values that the flag's text does not name, by type.
+// placeholders stand for a flag's value in help, by type, if the flag's text has no name for the value.
 var placeholders = map[string]string{"string": "TEXT", "duration": "DURATION", "int": "NUMBER"}
 
-// namedValue is a flag's value that help shows by a word, not by a type of Go.
+// namedValue is a flag's value that help shows by a word instead of a Go type.
 type namedValue struct {
 	pflag.Value
 	name string
@@ -164,7 +163,7 @@ func nameValues(c *cobra.Command) {
 		name, _ := pflag.UnquoteUsage(f)
 		if word, ok := placeholders[f.Value.Type()]; ok && name == f.Value.Type() {
 			f.Value = namedValue{f.Value, word}
-			f.DefValue = strings.TrimPrefix(f.DefValue, "0s") // help has no word on a default that is nothing
+			f.DefValue = strings.TrimPrefix(f.DefValue, "0s") // so that help shows no default of 0s
 		}
 	})
 	for _, sub := range c.Commands() {
@@ -182,7 +181,7 @@ func refuseArguments(c *cobra.Command) {
 	}
 }
 
-// noArguments refuses arguments, and suggests the command that was meant.
+// noArguments returns an error if there are arguments, and suggests the command that may be meant.
 func noArguments(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -199,7 +198,7 @@ func noArguments(c *cobra.Command, args []string) error {
 	return usage("%s takes no argument %q (%s)", c.CommandPath(), args[0], hint)
 }
 
-// beginning is the length of the words' common prefix.
+// beginning returns the length of the common prefix of two words.
 func beginning(a, b string) int {
 	n := 0
 	for n < min(len(a), len(b)) && a[n] == b[n] {
@@ -208,7 +207,7 @@ func beginning(a, b string) int {
 	return n
 }
 
-// group is a command that has only subcommands.
+// group returns a command that only has subcommands.
 func group(use, short, example string, parts ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, Example: example, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	c.AddCommand(parts...)

@@ -1,7 +1,7 @@
 //go:build manual
 
-// The manual pages are made when packages are built, by a program of their own:
-// what writes them is not linked into the one that streams.
+// A separate program makes the manual pages when packages are built, so that the code that writes them is not
+// linked into the program that streams.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 
 func init() { builtWith = append(builtWith, manCommand) }
 
-// manCommand is for those who build packages, so it is not listed.
+// manCommand is for people who build packages, so help does not list it.
 func manCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:    "man",
@@ -27,10 +27,10 @@ func manCommand() *cobra.Command {
 	return c
 }
 
-// writeManual writes a page for every command. Its date is the commit's, so that
-// the same commit makes the same pages.
+// writeManual writes a page for every command. The pages have the date of the commit, so that the same commit
+// gives the same pages.
 func writeManual(root *cobra.Command, dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil { // #nosec G301 -- manual pages are for everyone
+	if err := os.MkdirAll(dir, 0o755); err != nil { // everyone may read manual pages
 		return fmt.Errorf("make the folder of the manual pages: %w", err)
 	}
 	date := committed()

@@ -133,7 +133,7 @@ func (o *suggestOptions) print(io streams, p *suggest.Proposal, to postgres.Targ
 	return nil
 }
 
-// file is a whole configuration, without secrets.
+// file returns a whole configuration file, without secrets.
 func (o *suggestOptions) file(to postgres.Target, p *suggest.Proposal) string {
 	brokers := make([]string, len(o.brokers))
 	for i, b := range o.brokers {
@@ -143,7 +143,7 @@ func (o *suggestOptions) file(to postgres.Target, p *suggest.Proposal) string {
 		"streams:\n  - name: " + suggest.Scalar(streamName(to.Database)) + "\n    postgres: {dsn: " + suggest.Scalar(o.address(to)) + "}\n    tables:\n" + p.YAML()
 }
 
-// address is a URL with the user, host, port, database and sslmode of the connection string.
+// address returns a URL with user, host, port, database and sslmode of the connection string.
 func (o *suggestOptions) address(to postgres.Target) string {
 	u := url.URL{Scheme: "postgres", User: url.User(to.User), Path: "/" + to.Database}
 	query := url.Values{}
@@ -161,7 +161,7 @@ func (o *suggestOptions) address(to postgres.Target) string {
 	return u.String()
 }
 
-// streamName derives a stream's name from the database's.
+// streamName makes a stream's name from the database's name.
 func streamName(database string) string {
 	name := strings.Trim(strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '-' {

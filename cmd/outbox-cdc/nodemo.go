@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// demoCommand is in the packages' and the image's program, which streams on
-// servers: it starts no database and no Kafka, and does not link what would.
+// demoCommand stands for the demo in the program of packages and images, which streams on servers. It starts
+// no database and no Kafka, and links no code that would.
 func demoCommand(streams) *cobra.Command {
 	return &cobra.Command{
 		Use:                "demo",

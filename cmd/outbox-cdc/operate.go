@@ -21,10 +21,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// This file holds what the operators' commands share: which streams, a
-// connection, the question before a dangerous act, and who asks for it.
+// This file has what the operators' commands share: the choice of streams, connections, the question before a
+// dangerous act, and the identity of the person who acts.
 
-// chooseStreams takes the stream of that name, or all where it is empty.
+// chooseStreams returns the stream with the name, or all streams if the name is empty.
 func chooseStreams(cfg *config.Config, name string) ([]*config.Stream, error) {
 	if name == "" {
 		return cfg.Streams, nil
@@ -39,7 +39,7 @@ func chooseStreams(cfg *config.Config, name string) ([]*config.Stream, error) {
 	return nil, usage("there is no stream %q in %s (write one of %s)", name, cfg.File, strings.Join(names, ", "))
 }
 
-// load reads the configuration and chooses one or more of its streams.
+// load reads the configuration and selects one or more of its streams.
 func load[T any](file, stream string, choose func(*config.Config, string) (T, error)) (cfg *config.Config, chosen T, err error) {
 	if cfg, err = config.Load(file); err == nil {
 		chosen, err = choose(cfg, stream)
@@ -47,16 +47,17 @@ func load[T any](file, stream string, choose func(*config.Config, string) (T, er
 	return cfg, chosen, err
 }
 
-// connectOperator connects as the role that reads and marks rows: its table's
-// triggers fire with its rights, never with an administrator's.
+// connectOperator connects as the role that reads and marks rows. So the tables' triggers run with that
+// role's rights, never with an administrator's.
 func connectOperator(ctx context.Context, s *config.Stream) (*pgx.Conn, error) {
 	return connectBy(ctx, s, marker(s, operatorName), postgres.Access.Connect)
 }
 
-// operatorName is the application_name of errands.
+// operatorName is the application_name of the commands' connections.
 const operatorName = "outbox-cdc operator"
 
-// asAdmin is the access of the role that the environment names, or the given one.
+// asAdmin returns access as the administrator's role if the environment names one, and otherwise the given
+// access.
 func asAdmin(a postgres.Access) postgres.Access {
 	if admin := os.Getenv(adminVariable); admin != "" {
 		return postgres.Access{DSN: admin, Application: a.Application}
@@ -76,7 +77,7 @@ func connectBy[C any](ctx context.Context, s *config.Stream, access postgres.Acc
 	return connectWithin(ctx, access, to, connect)
 }
 
-// connectWithin connects within a time, and says what fixes a refused connection.
+// connectWithin connects within a timeout. If the connection is refused, the error says what to do.
 func connectWithin[C any](ctx context.Context, access postgres.Access, to postgres.Target, connect func(postgres.Access, context.Context) (C, error)) (C, error) {
 	bounded, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -88,7 +89,7 @@ func connectWithin[C any](ctx context.Context, access postgres.Access, to postgr
 	return conn, err
 }
 
-// unfit makes a usage error of a command that does not fit the table.
+// unfit makes a usage error of an error that says that the command does not fit the table.
 func unfit(err error) error {
 	if _, unusable := errors.AsType[*tablesql.MappingError](err); unusable {
 		return &failure{exitUsage, err}
@@ -99,7 +100,7 @@ func unfit(err error) error {
 	return err
 }
 
-// confirm asks on a terminal; elsewhere only --yes goes on.
+// confirm asks on a terminal. Without a terminal, only --yes lets the command go on.
 func confirm(io streams, yes bool, question string) error {
 	if yes {
 		return nil
@@ -112,7 +113,7 @@ func confirm(io streams, yes bool, question string) error {
 }
 
 func answered(from io.Reader) error {
-	line, _ := bufio.NewReader(from).ReadString('\n') // no answer is no
+	line, _ := bufio.NewReader(from).ReadString('\n') // no answer means no
 	switch strings.ToLower(strings.TrimSpace(line)) {
 	case "y", "yes":
 		return nil
@@ -144,7 +145,7 @@ func whoActs(databaseUser string) actor {
 	return o
 }
 
-// audit begins a log line about what the operator did; it is logged at every level.
+// audit begins a log line about what the operator did. The line is logged at every level.
 func (o actor) audit(log zerolog.Logger) *zerolog.Event { return o.fields(log.Log()) }
 
 func (o actor) fields(e *zerolog.Event) *zerolog.Event {
@@ -173,7 +174,8 @@ func tableFlag(c *cobra.Command, to *string, usage string) {
 	})
 }
 
-// configured completes a flag's value in the shell from the configuration's streams, or the one that is named.
+// configured completes a flag's value in the shell from the configured streams, or from the one that the
+// flags name.
 func configured(c *cobra.Command, flag string, of func(*config.Stream) []string) {
 	_ = c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, _ []string, _ string) (names []string, _ cobra.ShellCompDirective) {
 		value := func(name string) string {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// strangerAt returns the user, neither root nor our own, who listens on the port of this
-// machine, or "". https://www.kernel.org/doc/html/latest/networking/proc_net_tcp.html
+// strangerAt returns the user who listens on the port of this machine; "" if that is root, our own user, or
+// nobody. https://www.kernel.org/doc/html/latest/networking/proc_net_tcp.html
 func strangerAt(port string) (string, error) {
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
@@ -20,7 +20,7 @@ func strangerAt(port string) (string, error) {
 	}
 	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
 		f, err := os.Open(table)
-		if errors.Is(err, fs.ErrNotExist) { // without IPv6
+		if errors.Is(err, fs.ErrNotExist) { // the kernel has no IPv6
 			continue
 		} else if err != nil {
 			return "", err
@@ -38,7 +38,7 @@ func strangerAt(port string) (string, error) {
 	return "", nil
 }
 
-// listener finds the first listener on the port who is neither root nor our own user.
+// listener returns the first user that listens on the port and is neither root nor our own user.
 func listener(lines *bufio.Scanner, port string) (uid string) {
 	const listening = "0A"
 	for lines.Scan() {

@@ -53,7 +53,7 @@ func resume(ctx context.Context, s *statestore.Store, table string) error {
 	if err != nil {
 		return err
 	}
-	// A table that is not paused may be a wrong name.
+	// If the table is not paused, its name may be wrong.
 	if table != "" && !slices.ContainsFunc(parks, func(p outbox.Park) bool { return p.Scope.Table == table }) {
 		return usage("table %s is not paused by itself: outbox-cdc status names what is; a paused stream is resumed without --table", table)
 	}
@@ -124,7 +124,7 @@ func pausing(c *cobra.Command, io streams, done string, may func(*config.Stream,
 	return c
 }
 
-// pausable says why the stream, or the table where one is named, cannot be paused.
+// pausable returns why the stream, or the table if one is named, cannot be paused.
 func pausable(s *config.Stream, table string) error {
 	tables := s.OutboxTables()
 	var names []string
@@ -142,7 +142,7 @@ func pausable(s *config.Stream, table string) error {
 	return nil
 }
 
-// onPauses calls change, and tells what is paused then.
+// onPauses calls change, and reports what is paused then.
 func onPauses(ctx context.Context, s *config.Stream, change func(ctx context.Context, store *statestore.Store, databaseUser string) error) ([]outbox.Park, error) {
 	conn, err := connectOperator(ctx, s)
 	if err != nil {
@@ -159,7 +159,7 @@ func onPauses(ctx context.Context, s *config.Stream, change func(ctx context.Con
 	return store.Paused(ctx)
 }
 
-// pagePauses is the same for the page.
+// pagePauses returns the same for the operator's page.
 func pagePauses(s *config.Stream) *page.Pauses {
 	return &page.Pauses{
 		May: func(table string) error { return pausable(s, table) },
@@ -171,7 +171,7 @@ func pagePauses(s *config.Stream) *page.Pauses {
 				case page.Resume:
 					return resume(ctx, store, table)
 				}
-				return nil // only asked
+				return nil // only a query
 			})
 		},
 	}

@@ -16,11 +16,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tablesql"
 )
 
-// The bounds of a preview.
+// Bounds of a preview.
 const (
 	maxPreviewed = 1000     // rows
 	maxGiven     = 64 << 20 // bytes of a row on standard input
-	mostBytes    = 64 << 20 // bytes of the records together; one is always shown
+	mostBytes    = 64 << 20 // bytes of all records together; one record is always shown
 )
 
 func previewCommand(io streams) *cobra.Command {
@@ -68,7 +68,7 @@ type previewedTable struct {
 	// Records that its rows would become.
 	Records []operator.Record `json:"records"`
 
-	wrong int // rows that cannot become records
+	wrong int // number of rows that cannot become records
 }
 
 func runPreview(c *cobra.Command, p *filterFlags, stdin bool, io streams) error {

@@ -8,12 +8,12 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// progress tells how far a long errand is: on a terminal in a line that is written
-// over twice a second, elsewhere in the log every ten seconds.
+// progress shows the progress of a long command. On a terminal it is a line that is overwritten twice a
+// second; otherwise it is a log line every ten seconds.
 type progress struct {
-	terminal io.Writer // nil: the log
+	terminal io.Writer // nil: the log is used
 	log      zerolog.Logger
-	what     string // is done, to what
+	what     string // the activity and its object
 
 	began, told time.Time
 }
@@ -32,7 +32,7 @@ func newProgress(to io.Writer, log zerolog.Logger, what string) *progress {
 	return p
 }
 
-// tell says how many rows are done, of how many; of is 0 where that is unknown.
+// tell reports that done of of rows are done; of 0: the total is unknown.
 func (p *progress) tell(done, of int, now time.Time) {
 	every := progressLogged
 	if p.terminal != nil {
@@ -47,10 +47,10 @@ func (p *progress) tell(done, of int, now time.Time) {
 		p.log.Info().Int("done", done).Int("of", of).Str("what", p.what).Msg("in progress: " + words)
 		return
 	}
-	fmt.Fprintf(p.terminal, "\r\x1b[K%s: %s", printable(p.what), words) // carriage return, and the rest of the line is erased
+	fmt.Fprintf(p.terminal, "\r\x1b[K%s: %s", printable(p.what), words) // carriage return, then erase the rest of the line
 }
 
-// end makes room for what is said next.
+// end moves to a new line for later output.
 func (p *progress) end() {
 	if p.terminal != nil && p.told != p.began {
 		fmt.Fprint(p.terminal, "\r\x1b[K")

@@ -64,13 +64,12 @@ OpenTelemetry collector of OTEL_EXPORTER_OTLP_ENDPOINT, where that is set.`,
 	return c
 }
 
-// runAll serves HTTP next to the streams. It outlives their drain, so that it
-// can be watched.
+// runAll serves HTTP next to the streams. HTTP goes on while they drain, so that the drain can be watched.
 func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	v, commit := build()
 	signal.Ignore(syscall.SIGPIPE) // the reader of the log may go away
 	logSignals(ctx, log)
-	tellHangups(context.WithoutCancel(ctx), log) // also while it drains
+	tellHangups(context.WithoutCancel(ctx), log) // works during the drain too
 	limitMemory(cfg)
 	limitProcessors(cfg)
 	limit := loglimit.New(repeatsPerMinute, time.Minute)
@@ -123,12 +122,12 @@ func runAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	return nil
 }
 
-// repeatsPerMinute is how many warnings or errors with the same text about the
-// same thing are logged a minute; further ones are counted.
+// repeatsPerMinute is how many warnings or errors with the same text about the same subject are logged per
+// minute. Further ones are counted.
 const repeatsPerMinute = 10
 
-// newTraces sends spans to the collector that the environment names; nil: traces
-// are off. A failure to send is logged and disturbs nobody.
+// newTraces sends spans to the collector that the environment names; nil: traces are off. A failure to send
+// is logged and has no other effect.
 func newTraces(ctx context.Context, version string, log zerolog.Logger) (*tracing.Provider, error) {
 	traces, err := tracing.New(ctx, version)
 	if err != nil {
@@ -143,7 +142,7 @@ func newTraces(ctx context.Context, version string, log zerolog.Logger) (*tracin
 	return traces, nil
 }
 
-// stopTraces sends the last spans, within a moment.
+// stopTraces sends the last spans. It takes two seconds at most.
 func stopTraces(traces *tracing.Provider, log zerolog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -152,8 +151,7 @@ func stopTraces(traces *tracing.Provider, log zerolog.Logger) {
 	}
 }
 
-// listen takes the address of http.listen before anything is started. It is nil
-// where nothing is to be served.
+// listen opens the address http.listen before anything is started. It returns nil if nothing is to be served.
 func listen(cfg *config.Config, registry *metrics.Registry, streams *prepared, version string, log zerolog.Logger) (*admin.Server, error) {
 	if cfg.HTTP.Listen == "off" {
 		return nil, nil
@@ -183,20 +181,20 @@ func listen(cfg *config.Config, registry *metrics.Registry, streams *prepared, v
 	return admin.Listen(serve)
 }
 
-// limitMemory lets the garbage collector run earlier where the process would
-// grow beyond what its rows need: they are most of what lives, and the collector
-// by itself lets the heap double. An operator's GOMEMLIMIT stands.
+// limitMemory makes the garbage collector run earlier if the process would grow beyond what its rows need.
+// Rows are most of the live memory, and by default the collector lets the heap double. A GOMEMLIMIT in the
+// environment takes precedence.
 func limitMemory(cfg *config.Config) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memoryLimit(cfg))
 	}
 }
 
-// memoryLimit is what the process needs, in bytes.
+// memoryLimit returns what the process needs, in bytes.
 func memoryLimit(cfg *config.Config) int64 {
 	const (
 		base  = 24 << 20  // the program, its connections and their buffers
-		table = 128 << 10 // its statements on each connection, its metrics
+		table = 128 << 10 // a table's statements on each connection, and its metrics
 	)
 	limit := int64(base)
 	for _, s := range cfg.Streams {
@@ -205,17 +203,16 @@ func memoryLimit(cfg *config.Config) int64 {
 	return limit
 }
 
-// limitProcessors gives Go's scheduler one processor for each stream, where the
-// machine has more: a stream keeps no more than one busy, and near the tip a
-// second one costs wake-ups of threads that find nothing to do. An operator's
-// GOMAXPROCS stands. https://pkg.go.dev/runtime#GOMAXPROCS
+// limitProcessors gives Go's scheduler one processor per stream if the machine has more. A stream keeps at
+// most one processor busy, and near the end of the WAL a second one would only wake threads that find nothing
+// to do. A GOMAXPROCS in the environment takes precedence. https://pkg.go.dev/runtime#GOMAXPROCS
 func limitProcessors(cfg *config.Config) {
 	if os.Getenv("GOMAXPROCS") == "" && len(cfg.Streams) < runtime.GOMAXPROCS(0) {
 		runtime.GOMAXPROCS(len(cfg.Streams))
 	}
 }
 
-// newPage hands the operator's page what it shows.
+// newPage makes the operator's page with the data that it shows.
 func newPage(cfg *config.Config, p *prepared, version string, log zerolog.Logger) (*page.Page, error) {
 	shown := page.Config{
 		Version: version, ShowPayloads: cfg.HTTP.ShowPayloads, Dashboard: cfg.HTTP.Dashboard, MayAct: admin.MayAct, Who: admin.NameOf, Log: log,
@@ -240,9 +237,9 @@ func newPage(cfg *config.Config, p *prepared, version string, log zerolog.Logger
 	return page.New(shown)
 }
 
-// pageSlots looks at every server. A server's error is shown next to it.
+// pageSlots reads the slots of every server. A server's error is shown beside it.
 func pageSlots(ctx context.Context, cfg *config.Config) []page.Server {
-	asItself := func(a postgres.Access) postgres.Access { return a } // a page is nobody's administrator
+	asItself := func(a postgres.Access) postgres.Access { return a } // the page never acts as an administrator
 	var all []page.Server
 	for _, server := range serversOf(cfg, cfg.Streams) {
 		var notes bytes.Buffer

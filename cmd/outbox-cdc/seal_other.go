@@ -2,5 +2,5 @@
 
 package main
 
-// seal is for Linux.
+// seal does nothing: it works on Linux only.
 func seal() {}

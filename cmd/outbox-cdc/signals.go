@@ -12,7 +12,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// logKey is the context's key of the log that tells of signals; only run sets one.
+// logKey is the context key of the log that reports signals. Only run sets one.
 type logKey struct{}
 
 func logSignals(ctx context.Context, log zerolog.Logger) {
@@ -21,9 +21,9 @@ func logSignals(ctx context.Context, log zerolog.Logger) {
 	}
 }
 
-// tellHangups says at SIGHUP, which asks many services to read their
-// configuration, that this one reads it when it starts. The signal would end it
-// with rows in flight. On a terminal, where it means a hang-up, it still does.
+// tellHangups answers SIGHUP, which makes many services reload their configuration, with a log line: this
+// program reads its configuration only when it starts. By default the signal would end the process with rows
+// in flight. On a terminal, where it means a hang-up, it still does.
 func tellHangups(ctx context.Context, log zerolog.Logger) {
 	if isTerminal(os.Stderr) {
 		return
@@ -43,8 +43,8 @@ func tellHangups(ctx context.Context, log zerolog.Logger) {
 	}()
 }
 
-// untilSignal returns a context that ends at the first SIGINT or SIGTERM. The
-// second one exits the process at once.
+// untilSignal returns a context that ends at the first SIGINT or SIGTERM. The second signal ends the process
+// at once.
 func untilSignal(said io.Writer) (context.Context, context.CancelFunc) {
 	told := &atomic.Pointer[zerolog.Logger]{}
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), logKey{}, told))

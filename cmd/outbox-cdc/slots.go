@@ -95,7 +95,7 @@ func lookAtServers(ctx context.Context, file, stream string, io streams) ([]*slo
 	return servers, nil
 }
 
-// serversOf are the servers of the chosen streams, with every stream on them.
+// serversOf returns the servers of the chosen streams, each with every stream on it.
 func serversOf(cfg *config.Config, chosen []*config.Stream) []*slotServer {
 	var servers []*slotServer
 	for _, s := range chosen {
@@ -104,7 +104,7 @@ func serversOf(cfg *config.Config, chosen []*config.Stream) []*slotServer {
 			continue
 		}
 		server := &slotServer{Server: name}
-		for _, other := range cfg.Streams { // all of them: another one's slot is no orphan
+		for _, other := range cfg.Streams { // all streams: a slot of one that was not chosen is no orphan
 			if serverOf(other) == name {
 				server.streams = append(server.streams, other)
 			}
@@ -118,8 +118,8 @@ func serverOf(s *config.Stream) string {
 	return net.JoinHostPort(s.Postgres.Host, strconv.Itoa(int(s.Postgres.Port)))
 }
 
-// look reads the slots, and from each database what it knows of streams. access
-// chooses the role to connect as, given the stream's own.
+// look reads the slots, and from each database the streams that it knows. access chooses the role to connect
+// as, given the stream's own.
 func (v *slotServer) look(ctx context.Context, access func(postgres.Access) postgres.Access, io streams) error {
 	var known []slots.Stream
 	for i, s := range v.streams {
@@ -224,7 +224,7 @@ func reader(s *slots.Slot) string {
 	return "none"
 }
 
-// left is what the server still allows a slot; a lost one has nothing left.
+// left returns what the server still allows a slot. A lost slot has nothing left.
 func left(s *slots.Slot) string {
 	if s.WALStatus == "lost" {
 		return "none"
@@ -345,7 +345,7 @@ func dropSlot(ctx context.Context, server *slotServer, slot *slots.Slot, yes boo
 	if err := confirm(io, yes, "Drop slot "+slot.Name+"?"); err != nil {
 		return actor{}, err
 	}
-	by := server.streams[0] // any of the server's, unless the slot has its own
+	by := server.streams[0] // any stream of the server, unless the slot has its own
 	for _, s := range server.streams {
 		if s.Name == slot.Stream {
 			by = s

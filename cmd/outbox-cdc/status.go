@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	watchEvery    = 2 * time.Second // how often --watch looks
+	watchEvery    = 2 * time.Second // interval of --watch
 	surveyTimeout = 30 * time.Second
 )
 
@@ -56,7 +56,7 @@ Exit code 1: something could not be found out.`,
 	return c
 }
 
-// statusWatch is one call of status.
+// statusWatch is one run of the command status.
 type statusWatch struct {
 	io               streams
 	file             *string
@@ -67,7 +67,7 @@ type statusWatch struct {
 	process *process
 	chosen  []*config.Stream
 	pools   map[string]*pgxpool.Pool
-	// forecasts of streams that no process leads, over all looks of --watch.
+	// forecasts are the forecasts for streams that no process leads, kept over all looks of --watch.
 	forecasts map[string]*status.Forecast
 }
 
@@ -104,13 +104,13 @@ func (w *statusWatch) run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return nil // as it was asked to end
+			return nil // it was asked to end
 		case <-next:
 		}
 	}
 }
 
-// look asks the process, then the database about what it does not lead.
+// look asks the process, and then the database about streams that the process does not lead.
 func (w *statusWatch) look(ctx context.Context, unasked error) status.Report {
 	report := status.Report{At: time.Now().UTC(), Streams: make([]status.Stream, len(w.chosen))}
 	var answered *status.Report
@@ -143,7 +143,7 @@ func (w *statusWatch) look(ctx context.Context, unasked error) status.Report {
 			switch {
 			case found.Unreachable && ok && from.Mode == status.ModeUnknown: // the process remembers more
 				found = from
-			case from.Error != "" && found.Error == "": // one that does not lead may have troubles of its own
+			case from.Error != "" && found.Error == "": // a process that does not lead may have a fault of its own
 				found.Error = "the process: " + from.Error
 				status.Judge(&found)
 			}
@@ -151,7 +151,7 @@ func (w *statusWatch) look(ctx context.Context, unasked error) status.Report {
 			return nil
 		})
 	}
-	_ = group.Wait() // what went wrong is in each stream
+	_ = group.Wait() // each stream has its own error
 	return report
 }
 
@@ -208,7 +208,7 @@ func printStream(out io.Writer, r *status.Report, s *status.Stream) error {
 		line("reason", "%s", s.Reason)
 	}
 	for i := range s.Findings {
-		if f := &s.Findings[i]; f.Level != status.Note && !f.Parked { // what is parked is below
+		if f := &s.Findings[i]; f.Level != status.Note && !f.Parked { // parks are listed below
 			line(map[string]string{status.Bad: "trouble", status.Warn: "look at"}[f.Level], "%s%s", f.Text, since(f.Since))
 		}
 	}
@@ -283,7 +283,7 @@ func leaderText(l *status.Leader, process string) string {
 	return text
 }
 
-// age says how old what was found out is, from some seconds on.
+// age returns the age of what was found out, if it is at least some seconds.
 func age(at, now time.Time) string {
 	if old := now.Sub(at); !at.IsZero() && old >= 3*time.Second {
 		return " (" + status.About(old) + " ago)"
@@ -308,7 +308,7 @@ func printSlot(line func(string, string, ...any), s *status.Slot, now time.Time)
 	if s.HeldBy != "" {
 		line("held by", "%s", s.HeldBy)
 	}
-	if s.WALStatus != "lost" { // then it is at its end
+	if s.WALStatus != "lost" { // otherwise it has ended
 		line("end of slot", "%s", s.EndText())
 	}
 	lag := status.Bytes(s.Lag)

@@ -20,7 +20,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/tracing"
 )
 
-// prepared are the streams of a process, put together and not yet connected.
+// prepared are the streams of a process, complete but not connected yet.
 type prepared struct {
 	streams []*pipeline.Stream
 	watched []supervised
@@ -28,7 +28,7 @@ type prepared struct {
 	pools   []*pgxpool.Pool
 }
 
-// instruments are what a process is seen by; traces may be nil.
+// instruments are what a process is observed by; traces may be nil.
 type instruments struct {
 	metrics *metrics.Registry
 	traces  *tracing.Provider
@@ -87,8 +87,8 @@ func (p *prepared) add(cfg *config.Config, s *config.Stream, seen instruments, l
 	return nil
 }
 
-// run runs every stream until ctx ends and all have drained. A stream that
-// fails tries again by itself and leaves the others alone.
+// run runs every stream until ctx ends and all streams have drained. A stream that fails tries again by
+// itself and does not affect the others.
 func (p *prepared) run(ctx context.Context) error {
 	defer p.close()
 	group, ctx := errgroup.WithContext(ctx)
@@ -104,7 +104,7 @@ func (p *prepared) close() {
 	}
 }
 
-// openPool prepares the pool that reads and marks rows; admit judges new connections, unless it is nil.
+// openPool makes the pool for reading and marking rows. admit, if not nil, checks new connections.
 func openPool(s *config.Stream, admit func(context.Context, *pgx.Conn) error) (*pgxpool.Pool, error) {
 	pool, err := marker(s, "outbox-cdc/"+s.Name).Pool(func(c *pgxpool.Config) {
 		c.AfterConnect = admit
@@ -116,25 +116,24 @@ func openPool(s *config.Stream, admit func(context.Context, *pgx.Conn) error) (*
 	return pool, nil
 }
 
-// proof is whether a stream has been seen to be able to do its work since the
-// process started. Without it a standby would not notice that its brokers, topics,
-// tables or privileges are wrong.
+// proof records whether a stream has been seen able to work since the process started. Without it, a standby
+// would not notice that its brokers, topics, tables or privileges are wrong.
 type proof struct {
-	lacking atomic.Pointer[string] // empty: nothing
+	lacking atomic.Pointer[string] // empty: nothing is lacking
 }
 
 func (p *proof) lacks(reason string) { p.lacking.Store(&reason) }
 
-// missing is what the stream lacks for its work, or empty.
+// missing returns what the stream lacks for its work, or "".
 func (p *proof) missing() string { return *p.lacking.Load() }
 
-// The waits after a look that failed.
+// Pauses after a look that failed.
 const (
 	proveFirst = time.Second
 	proveLast  = 30 * time.Second
 )
 
-// prove looks until the stream is seen to be able to do its work.
+// prove looks repeatedly until the stream is seen able to work.
 func (p *proof) prove(ctx context.Context, s preflight.Stream, log zerolog.Logger) {
 	if s.Shadow {
 		s.Kafka, s.Once = nil, nil
@@ -156,7 +155,7 @@ func (p *proof) prove(ctx context.Context, s preflight.Stream, log zerolog.Logge
 		}
 		if reason != said {
 			level := zerolog.WarnLevel
-			if slices.ContainsFunc(differences, func(d preflight.Difference) bool { return d.Fatal }) { // which were told
+			if slices.ContainsFunc(differences, func(d preflight.Difference) bool { return d.Fatal }) { // these are already logged
 				level = zerolog.InfoLevel
 			}
 			log.WithLevel(level).Str("reason", reason).Msg("not ready: the stream could not do its work")
@@ -170,9 +169,9 @@ func (p *proof) prove(ctx context.Context, s preflight.Stream, log zerolog.Logge
 	}
 }
 
-// tellDifferences logs everything that keeps rows of a table from being published and was not
-// told at the look before, and returns what is told now. It decides nothing: what cannot be
-// streamed is parked by the stream itself.
+// tellDifferences logs every difference that keeps rows of a table from being published and was not logged at
+// the previous look. It returns the differences of this look. It has no other effect: the stream itself parks
+// tables that cannot be streamed.
 func tellDifferences(found []preflight.Difference, before map[[2]string]bool, log zerolog.Logger) map[[2]string]bool {
 	told := map[[2]string]bool{} // by table and problem
 	for _, d := range found {
@@ -186,14 +185,14 @@ func tellDifferences(found []preflight.Difference, before map[[2]string]bool, lo
 	return told
 }
 
-// unproven keeps streams from counting as able to do their work until proveAll has looked.
+// unproven makes all streams count as not yet able to work, until proveAll has looked.
 func (p *prepared) unproven() {
 	for _, proof := range p.proofs {
 		proof.lacks("its database, tables and Kafka clusters have not been looked at yet")
 	}
 }
 
-// proveAll looks at every stream on its own.
+// proveAll starts a look at every stream, independently.
 func (p *prepared) proveAll(ctx context.Context, cfg *config.Config, log zerolog.Logger) {
 	for i, s := range preflightStreams(cfg, cfg.Streams) {
 		go p.proofs[i].prove(ctx, s, log.With().Str("stream", s.Name).Logger())

@@ -13,10 +13,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/admin"
 )
 
-// supervisor tells systemd how the process is, as sd_notify(3) has it: READY=1
-// once every stream streams, is a standby, or has said why it cannot; STATUS, which
-// `systemctl status` shows; WATCHDOG=1 while no driver is stuck; STOPPING=1. It
-// does nothing where no systemd waits for it (NOTIFY_SOCKET is not set).
+// supervisor reports the process's state to systemd by sd_notify(3). It sends READY=1 once every stream
+// streams, is a standby, or has said why it cannot; STATUS, which `systemctl status` shows; WATCHDOG=1 while
+// no driver is stuck; and STOPPING=1. It does nothing if systemd does not wait for it (NOTIFY_SOCKET is not
+// set).
 type supervisor struct {
 	streams []supervised
 	// watchdog is WatchdogSec of the unit, or 0.
@@ -29,18 +29,18 @@ type supervisor struct {
 // supervised is one stream as the supervisor sees it.
 type supervised struct {
 	admin.Stream
-	// halted is the time since the last turn of the stream's driver; 0: none is at work.
+	// halted returns the time since the stream's driver last completed a round; 0: no driver runs.
 	halted func(now time.Time) time.Duration
 }
 
-// How often systemd is told: soon at first, since units may wait for this one.
+// How often systemd is told. The first interval is short, because other units may wait for this one.
 const (
 	tellFirst = 100 * time.Millisecond
 	tellEvery = 5 * time.Second
 )
 
-// extendStop asks for more time to stop, in microseconds, again and again while
-// draining: drain_timeout bounds the drain, so TimeoutStopSec need not follow it.
+// extendStop asks systemd for more time to stop (in microseconds), repeatedly during the drain. drain_timeout
+// bounds the drain, so TimeoutStopSec need not be adapted to it.
 const extendStop = "EXTEND_TIMEOUT_USEC=20000000"
 
 func newSupervisor(streams []supervised, log zerolog.Logger) (*supervisor, error) {
@@ -51,9 +51,8 @@ func newSupervisor(streams []supervised, log zerolog.Logger) (*supervisor, error
 	return &supervisor{streams: streams, watchdog: watchdog, log: log}, nil
 }
 
-// run tells until ctx ends, which is after the drain that begins when stop
-// ends. A systemd that waits and cannot be told is no reason to stop streaming;
-// it will end the process by itself.
+// run sends reports until ctx ends, which is after the drain that begins when stop ends. If systemd cannot be
+// reached, streaming goes on; systemd will end the process itself.
 func (s *supervisor) run(stop, ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -64,7 +63,7 @@ func (s *supervisor) run(stop, ctx context.Context) {
 			if s.stopping || stop.Err() == nil {
 				return
 			}
-			stopped, s.stopping = nil, true // the stop is over at once; it is told all the same
+			stopped, s.stopping = nil, true // reported even if the stop is over at once
 		case <-stopped:
 			stopped, s.stopping = nil, true
 		case <-timer.C:
@@ -81,7 +80,7 @@ func (s *supervisor) run(stop, ctx context.Context) {
 			pause = tellFirst
 		}
 		if s.watchdog > 0 {
-			pause = min(pause, s.watchdog/3) // three times in its interval
+			pause = min(pause, s.watchdog/3) // three times per watchdog interval
 		}
 		timer.Reset(pause)
 	}
@@ -89,7 +88,7 @@ func (s *supervisor) run(stop, ctx context.Context) {
 
 func (s *supervisor) tell(now time.Time) string {
 	var lines []string
-	settled := true // all streams work, or have said why not
+	settled := true // every stream works, or has said why it cannot
 	for _, stream := range s.streams {
 		mode, failing := stream.Status().Mode, stream.Report().Error
 		switch {
@@ -117,8 +116,8 @@ func (s *supervisor) tell(now time.Time) string {
 	return strings.Join(say, "\n")
 }
 
-// lively says whether no driver has been stuck for half of the watchdog's
-// interval. A driver that is stuck for long cannot be told to stop either.
+// lively reports whether no driver has been stuck for half of the watchdog's interval. A driver that is stuck
+// for long could not be told to stop either.
 func (s *supervisor) lively(now time.Time) bool {
 	for _, stream := range s.streams {
 		if halted := stream.halted(now); halted > s.watchdog/2 {

@@ -46,7 +46,7 @@ finishing; 3 a process leads the stream.`,
 	return c
 }
 
-// sweepRun is one call of sweep.
+// sweepRun is one run of the command sweep.
 type sweepRun struct {
 	io         streams
 	file       *string
@@ -105,7 +105,7 @@ func (w *sweepRun) run(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("stream %s: %w", s.Name, err))
 		}
 		all = append(all, one)
-		if !w.json && !errors.Is(err, pipeline.ErrLed) { // else nothing was done
+		if !w.json && !errors.Is(err, pipeline.ErrLed) { // otherwise nothing was done
 			w.print(&one)
 		}
 	}
@@ -113,13 +113,13 @@ func (w *sweepRun) run(ctx context.Context) error {
 		errs = append(errs, printJSON(w.io.out, sweepReport{all}))
 	}
 	err = errors.Join(errs...)
-	if errors.Is(err, pipeline.ErrLed) { // somebody has to stop the leader, or the sweeps
+	if errors.Is(err, pipeline.ErrLed) { // a person has to stop the leader, or stop using sweep
 		return &failure{exitPermanent, err}
 	}
 	return err
 }
 
-// tellProgress logs how many rows were published so far: the log's lines are on the
+// tellProgress logs how many rows were published so far. It always uses the log, whose lines appear on the
 // terminal as well.
 func (w *sweepRun) tellProgress(s *pipeline.Stream, log zerolog.Logger, name string) (stop func()) {
 	going := newProgress(io.Discard, log, "sweep stream "+name)
@@ -131,7 +131,7 @@ func (w *sweepRun) tellProgress(s *pipeline.Stream, log zerolog.Logger, name str
 				return
 			case now := <-ticker.C:
 				if st := s.Status(); st.Flow != nil {
-					going.tell(int(st.Flow.Published), 0, now) // #nosec G115 -- rows of one run
+					going.tell(int(st.Flow.Published), 0, now) // the number of rows in one run
 				}
 			}
 		}

@@ -15,18 +15,16 @@ import (
 	"golang.org/x/term"
 )
 
-// Names of rows, tables, hosts and servers are other people's text. On a terminal
-// its control sequences could hide lines or write to the clipboard, and direction
-// marks could show another text. So all that commands print goes through a
-// safeWriter.
+// Names of rows, tables, hosts and servers are other people's text. On a terminal, control sequences in them
+// could hide lines or write to the clipboard, and direction marks could make a text look different. So
+// everything that commands print goes through a safeWriter.
 
-// safeWriter prints characters that are not printable as escapes, such as
-// \u001b, except line ends and tabs. In a string of JSON an escape is the same
-// character, so JSON means the same.
+// safeWriter prints unprintable characters as escapes, such as \u001b, except line ends and tabs. In a JSON
+// string an escape is the same character, so the meaning of JSON does not change.
 type safeWriter struct {
 	to io.Writer
 
-	mu   sync.Mutex // guards what follows: loggers write from any goroutine
+	mu   sync.Mutex // guards the fields below: loggers write from any goroutine
 	rest []byte     // the first bytes of an incomplete character
 }
 
@@ -51,7 +49,7 @@ func (w *safeWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// appendPrintable appends a character, whose bytes are raw, or its escape.
+// appendPrintable appends a character (its bytes are raw), or its escape.
 func appendPrintable(out []byte, r rune, raw []byte) []byte {
 	switch {
 	case r == utf8.RuneError && len(raw) == 1:
@@ -65,8 +63,8 @@ func appendPrintable(out []byte, r rune, raw []byte) []byte {
 	return fmt.Appendf(out, `\u%04x`, r)
 }
 
-// printable is a text in one line, as a safeWriter prints it: a name with a line
-// end in it cannot be taken for two names.
+// printable returns a text in one line, in the form of a safeWriter. So a name with a line end in it cannot
+// be taken for two names.
 func printable(text string) string {
 	out := make([]byte, 0, len(text))
 	for i := 0; i < len(text); {
@@ -77,7 +75,7 @@ func printable(text string) string {
 	return string(out)
 }
 
-// raw is what a safeWriter writes to, for what is our own text.
+// raw returns the writer behind a safeWriter, for text of our own.
 func raw(w io.Writer) io.Writer {
 	if safe, ok := w.(*safeWriter); ok {
 		return safe.to
@@ -90,7 +88,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && isatty.IsTerminal(f.Fd())
 }
 
-// columns is how wide a terminal is; 0: not a terminal.
+// columns returns the width of a terminal; 0: not a terminal.
 func columns(w io.Writer) int {
 	f, ok := raw(w).(*os.File)
 	if !ok {
@@ -103,10 +101,10 @@ func columns(w io.Writer) int {
 	return width
 }
 
-// newTable is a table for people: tabs end cells, and Flush prints it.
+// newTable returns a table for people: tabs end cells, and Flush prints it.
 func newTable(out io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) }
 
-// row writes a row; values with tabs or line breaks stay in their cells.
+// row writes a row. Values with tabs or line breaks stay in their cells.
 func row(w io.Writer, cells ...string) {
 	for i := range cells {
 		cells[i] = printable(cells[i])
@@ -114,7 +112,7 @@ func row(w io.Writer, cells ...string) {
 	fmt.Fprintln(w, strings.Join(cells, "\t"))
 }
 
-// wrapped breaks a text between words; a longer word stays whole.
+// wrapped breaks a text into lines between words. A longer word stays whole.
 func wrapped(text string, width int) []string {
 	lines := []string{""}
 	for _, word := range strings.Fields(text) {

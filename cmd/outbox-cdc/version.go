@@ -11,11 +11,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is set by the linker for releases: -ldflags "-X main.version=1.2.3".
-// Commit and date come from the Go toolchain, which reads them from git.
+// version is set by the linker for releases: -ldflags "-X main.version=1.2.3". Commit and date come from the
+// Go toolchain, which reads them from git.
 var version string
 
-// build says what is running: what the linker or else the Go toolchain put in.
+// build returns version and commit of the running program: those that the linker set, or else those of the Go
+// toolchain.
 func build() (v, commit string) {
 	v = strings.TrimPrefix(cmp.Or(version, buildInfo().Main.Version), "v")
 	if v == "" || v == "(devel)" {
@@ -24,7 +25,7 @@ func build() (v, commit string) {
 	return v, cmp.Or(setting("vcs.revision"), "unknown")
 }
 
-// committed is when the commit that is running was made, or zero: it was built from no repository.
+// committed returns the time of the program's commit; zero: it was not built from a repository.
 func committed() time.Time {
 	at, _ := time.Parse(time.RFC3339, setting("vcs.time"))
 	return at

@@ -17,11 +17,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/statusupdater"
 )
 
-// This file translates the configuration into what the parts take. The parts
-// do not know package config.
+// This file translates the configuration into the configurations of the parts. The parts do not know package
+// config.
 
-// processName is our application_name: program, stream and host, in the 63 bytes
-// that it may have.
+// processName returns our application_name: program, stream and host, cut to the 63 bytes that PostgreSQL
+// keeps.
 func processName(stream string) string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -31,16 +31,16 @@ func processName(stream string) string {
 	return name[:min(len(name), 63)]
 }
 
-// marker is access as the role that reads and marks rows.
+// marker returns access as the role that reads and marks rows.
 func marker(s *config.Stream, application string) postgres.Access {
 	return postgres.Access{DSN: s.Postgres.DSN.Reveal(), Password: s.Postgres.Password.Reader(), Application: application, Longest: longestMessage(s)}
 }
 
-// longestMessage has room for every row that statements bring: each of its long values may have
-// as many bytes as a whole row.
+// longestMessage returns the longest message in bytes that a statement may bring. It has room for every row:
+// each long value of a row may have as many bytes as a whole row.
 func longestMessage(s *config.Stream) int { return 8 * maxFrame(s.OutboxTables()) }
 
-// streamer is access as the role that streams.
+// streamer returns access as the role that streams.
 func streamer(s *config.Stream, application string) postgres.Access {
 	return postgres.Access{DSN: s.Postgres.ReplicationSecret().Reveal(), Password: s.Postgres.ReplicationLogin().Reader(), Application: application, Longest: longestMessage(s)}
 }
@@ -59,8 +59,8 @@ func replicationConfig(s *config.Stream) replication.Config {
 	}
 }
 
-// maxFrame has room for every row that may be published: the WAL sender may print each
-// byte as two, and adds some for each column.
+// maxFrame returns the longest WAL message in bytes that is kept whole. It has room for every row that may be
+// published: the WAL sender may print each byte as two, and adds some bytes per column.
 func maxFrame(tables []*outbox.Table) int {
 	longest := 0
 	for _, t := range tables {
@@ -70,16 +70,16 @@ func maxFrame(tables []*outbox.Table) int {
 }
 
 func coreConfig(s *config.Stream) checkpoint.Config {
-	page := min(s.Sweep.PageRows, max(1, s.Memory.Rows/3)) // or a page would never find room
+	page := min(s.Sweep.PageRows, max(1, s.Memory.Rows/3)) // otherwise a page would never fit
 	return checkpoint.Config{
 		Tables:          s.OutboxTables(),
 		MaxRows:         s.Memory.Rows,
 		MaxBytes:        int(s.Memory.Bytes),
 		PageRows:        page,
-		SmallRound:      (page + 1) / 2, // a hand-back pays once a round is no full page
+		SmallRound:      (page + 1) / 2, // a hand-back is worthwhile once a round is less than a full page
 		MaxKeys:         s.MaxParkedKeys,
 		MaxTopics:       s.MaxParkedTopics,
-		MaxRetryingKeys: 10 * s.MaxParkedKeys, // so many are not the fault of single rows
+		MaxRetryingKeys: 10 * s.MaxParkedKeys, // so many waiting keys are not the fault of single rows
 		BackoffMin:      s.Backoff.Min,
 		BackoffMax:      s.Backoff.Max,
 		WALBudget:       uint64(s.WALBudget),
@@ -87,7 +87,7 @@ func coreConfig(s *config.Stream) checkpoint.Config {
 	}
 }
 
-// sinkConfigs are a stream's sinks: one for each cluster that its rows may go to.
+// sinkConfigs returns the configurations of a stream's sinks: one for each cluster that its rows may go to.
 func sinkConfigs(cfg *config.Config, s *config.Stream, log zerolog.Logger) map[string]sink.Config {
 	sinks := map[string]sink.Config{}
 	for name, c := range cfg.Kafka.Clusters {
@@ -100,8 +100,8 @@ func sinkConfigs(cfg *config.Config, s *config.Stream, log zerolog.Logger) map[s
 	return sinks
 }
 
-// journalsOn are the journals of all streams on the cluster's brokers. Two configured clusters may
-// have the same brokers.
+// journalsOn returns the journals of all streams on the cluster's brokers. Two configured clusters may have
+// the same brokers.
 func journalsOn(cfg *config.Config, c *config.Cluster) (topics []string) {
 	for _, s := range cfg.Streams {
 		for name, other := range cfg.Kafka.Clusters {
@@ -115,7 +115,7 @@ func journalsOn(cfg *config.Config, c *config.Cluster) (topics []string) {
 	return slices.Compact(topics)
 }
 
-// onceConfig is nil for a stream that delivers at least once.
+// onceConfig returns nil for a stream with at-least-once delivery.
 func onceConfig(cfg *config.Config, s *config.Stream) *pipeline.Once {
 	if !s.ExactlyOnce() {
 		return nil
@@ -137,14 +137,14 @@ func sinkConfig(c *config.Cluster, s *config.Stream, log zerolog.Logger) sink.Co
 		RequireFencing: c.Fencing == config.FencingRequired,
 		Compression:    c.Compression,
 		BatchBytes:     int(c.MaxRequestBytes),
-		RequestBytes:   max(8<<20, int(c.MaxRequestBytes)), // batches of several partitions, or one of the largest
+		RequestBytes:   max(8<<20, int(c.MaxRequestBytes)), // room for batches of several partitions, or for one of the largest size
 		AllowPlaintext: c.AllowPlaintext,
 		DialTimeout:    c.DialTimeout,
 		RequestTimeout: c.RequestTimeout,
 		KnownCluster:   new(sink.KnownCluster),
 		Log:            log,
 	}
-	for _, t := range s.OutboxTables() { // the topics that are known before any row is
+	for _, t := range s.OutboxTables() { // the topics that are known without any row
 		if m := &t.Mapping; m.Cluster.Leads(c.Name) {
 			out.Topics = append(out.Topics, m.Topic.Known()...)
 		}
@@ -170,10 +170,9 @@ func sinkConfig(c *config.Cluster, s *config.Stream, log zerolog.Logger) sink.Co
 	return out
 }
 
-// poolConnections are those that mark, and a few that sweep, look and ask; those
-// that keep claims open; one that deletes rows past their retention, for as long
-// as that takes; and one that never waits for others to extend the application's
-// lock.
+// poolConnections returns the size of a stream's pool. It counts the connections that mark, and a few that
+// sweep, look and ask; those that keep claims open; one that deletes rows past their retention, for as long
+// as that takes; and one that extends the application's locks and never waits for others.
 func poolConnections(s *config.Stream) int {
 	n, claims, retention, locks := s.Mark.Connections+4, 0, 0, 0
 	for _, t := range s.OutboxTables() {
