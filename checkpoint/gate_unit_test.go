@@ -204,6 +204,10 @@ func TestWhatALookSays(t *testing.T) {
 			q.wait(c.rows.add(rowOf(r.Table, "0"), noTx), outbox.KeyScope(r), c.now.Add(time.Minute))
 		}, true, false, false, time.Minute},
 		"PENDING, and parked": {outbox.CheckPending, func(c *Core, _ *keyQueue, r *outbox.Row) { c.keyed(r) }, false, false, false, 0},
+		"FAILED, blocks, and parked": {outbox.CheckFailed, func(c *Core, _ *keyQueue, r *outbox.Row) {
+			r.Table.Mapping.OnFailed = outbox.OnFailedBlock
+			c.keyed(r)
+		}, false, false, true, 0},
 		"settled, and parked": {outbox.CheckSettled, func(c *Core, _ *keyQueue, r *outbox.Row) { c.keyed(r) }, false, false, false, 0},
 	} {
 		c, table, _ := begun(t, outbox.PublishedStatus)

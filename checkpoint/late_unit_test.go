@@ -110,6 +110,17 @@ func TestALateRowThatIsNotDue(t *testing.T) {
 	}
 }
 
+// What a look did not read, since other rows are long, is asked for again at once, and nothing passes it meanwhile.
+func TestALateRowThatIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	c, late, row := behindLate(t)
+	c.Rows([]*outbox.Row{row("behind")})
+	c.Checked([]outbox.Checked{{Row: late, State: outbox.CheckAgain}})
+	if w := c.Take(); !slices.Equal(w.Check, []*outbox.Row{late}) || len(w.Commands) > 0 {
+		t.Errorf("looks at %v, and %+v", outboxIDs(w.Check), w.Commands)
+	}
+}
+
 // Nothing of its key passes a late row that is not visible yet, or that another relay has.
 func TestRowsOfAKeyBehindALateOneThatWaits(t *testing.T) {
 	t.Parallel()

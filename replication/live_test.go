@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"strings"
@@ -513,6 +514,22 @@ func TestScriptDoesWhatInitDoes(t *testing.T) {
 	}
 	if _, v := b.judge(t, c, Identity{}); v.Slot != Keep || v.Publication != Keep {
 		t.Errorf("verdict %+v", v)
+	}
+}
+
+// Mapped columns have the numbers that they keep under another name; one that is not there has none.
+func TestMappedColumnsHaveTheirNumbers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.Exec(t, `CREATE TABLE numbered (a int, b int, c int, d int); ALTER TABLE numbered DROP b; ALTER TABLE numbered RENAME c TO e`)
+	cfg := b.cfg
+	cfg.Tables = []*outbox.Table{{Schema: "public", Name: "numbered", Mapping: outbox.Mapping{ID: []string{"a", "b", "c", "e"}}}}
+	state, err := Inspect(t.Context(), b.Conn(t).PgConn(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := state.Tables[0].Numbers; !maps.Equal(got, map[string]uint32{"a": 1, "b": 0, "c": 0, "e": 3}) {
+		t.Errorf("numbers %v", got)
 	}
 }
 
