@@ -10,4 +10,4 @@ CROSS JOIN LATERAL (
     FROM jsonb_each_text(l.relations) r WHERE starts_with(r.key, 'column of ' || $2::text || E'\n')
 ) k
 LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.number AND NOT a.attisdropped
-WHERE l.stream = $1 AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute o WHERE o.attrelid = c.oid AND o.attname::text = k.name AND NOT o.attisdropped)
+WHERE l.stream = $1 AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute o WHERE o.attrelid = c.oid AND o.attname::text = k.name)

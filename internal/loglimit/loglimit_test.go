@@ -41,8 +41,9 @@ func TestRepeatsAreCounted(t *testing.T) {
 	}
 	b.want(t, refused, refused)
 	b.now = b.now.Add(time.Minute)
-	b.log.Warn().Msg("refused")
-	b.log.Warn().Msg("refused")
+	for range 3 {
+		b.log.Warn().Msg("refused")
+	}
 	b.want(t, `{"level":"warn","repeated":3,"message":"refused"}`, refused)
 }
 
@@ -70,25 +71,35 @@ func TestReport(t *testing.T) {
 	b.out.Reset()
 	b.limit.tell(b.log, false)
 	b.want(t)
+	b.now = b.now.Add(time.Minute)
+	b.limit.tell(b.log, false)
+	b.want(t, `{"level":"warn","repeated":3,"about":"orders","message":"refused"}`)
+	for range 5 { // the line that told counts, too
+		b.log.Warn().Ctx(About("orders")).Msg("refused")
+	}
+	b.out.Reset()
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if err := b.limit.Report(ended, b.log); err != nil {
 		t.Fatal(err)
 	}
-	b.want(t, `{"level":"warn","repeated":3,"about":"orders","message":"refused"}`)
+	b.want(t, `{"level":"warn","repeated":4,"about":"orders","message":"refused"}`)
 }
 
 // A stream's lines with one cause are one line, whatever they say.
 func TestACauseIsToldOnce(t *testing.T) {
 	b := newBench()
-	for _, message := range []string{"could not mark rows", "could not write a heartbeat", "could not mark rows"} {
+	for _, message := range []string{"could not mark rows", "could not write a heartbeat", "could not sweep"} {
 		b.log.Warn().Ctx(Because("orders", "the server is read-only")).Msg(message)
 	}
+	b.log.Error().Ctx(Because("orders", "the server is read-only")).Msg("could not mark rows")
 	b.log.Warn().Ctx(Because("orders", "")).Msg("could not write a heartbeat")
+	b.log.Warn().Ctx(Because("orders", "")).Msg("could not sweep")
 	b.log.Warn().Ctx(Because("bills", "the server is read-only")).Msg("could not mark rows") // another stream, maybe of another server
-	b.want(t, `{"level":"warn","message":"could not mark rows"}`, `{"level":"warn","message":"could not write a heartbeat"}`, `{"level":"warn","message":"could not mark rows"}`)
+	b.want(t, `{"level":"warn","message":"could not mark rows"}`, `{"level":"error","message":"could not mark rows"}`, `{"level":"warn","message":"could not write a heartbeat"}`,
+		`{"level":"warn","message":"could not sweep"}`, `{"level":"warn","message":"could not mark rows"}`)
 	b.limit.tell(b.log, true)
-	b.want(t, `{"level":"warn","repeated":2,"about":"stream orders: the server is read-only","message":"could not mark rows"}`)
+	b.want(t, `{"level":"warn","repeated":2,"about":"stream orders: the server is read-only","message":"could not sweep"}`)
 	b.now = b.now.Add(time.Minute)
 	b.log.Warn().Ctx(Because("orders", "the server is read-only")).Msg("could not mark rows")
 	b.want(t, `{"level":"warn","message":"could not mark rows"}`)

@@ -40,6 +40,7 @@ func everything() (*Registry, *Stream) {
 		return status.Stream{Findings: []status.Finding{{Level: status.Bad}, {Level: status.Warn}, {Level: status.Warn}}}
 	})
 	s.Transacted("main", "", time.Second)
+	s.Transacted("main", "", time.Second)
 	s.Transacted("main", "stuck", 0)
 	s.Tally("main", true, 7, 3)
 	s.Unended("main", map[string][]int32{"old": {0}})
@@ -58,7 +59,7 @@ func everything() (*Registry, *Stream) {
 	s.Produced("main", "t", 3, 500, 3*time.Millisecond)
 	s.Retried("main", "timeout")
 	s.MarkLatency(time.Hour, 2)
-	s.Marked([]outbox.Marked{{Row: rows[0], State: outbox.MarkedSent}, {Row: rows[0], State: outbox.MarkedFailed}, {Row: rows[2], State: outbox.MarkedRefused}, {Row: rows[2], State: outbox.MarkedSettled}})
+	s.Marked([]outbox.Marked{{Row: rows[0], State: outbox.MarkedSent}, {Row: rows[0], State: outbox.MarkedFailed}, {Row: rows[2], State: outbox.MarkedRefused}, {Row: rows[2], State: outbox.MarkedRefused}, {Row: rows[2], State: outbox.MarkedSettled}})
 	s.Memory(3, 2, 1000)
 	s.Pace(500, "configured")
 	s.Lag(100, time.Second)
@@ -133,7 +134,7 @@ func TestWhatIsTold(t *testing.T) {
 		"outbox_cdc_rows_failed_total{class=row,stream=orders,table=public.a} 1",
 		"outbox_cdc_rows_failed_total{class=topic,stream=orders,table=public.a} 2",
 		"outbox_cdc_rows_failed_total{class=budget,stream=orders,table=public.a} 1",
-		"outbox_cdc_rows_failed_total{class=write_back,stream=orders,table=public.b} 1",
+		"outbox_cdc_rows_failed_total{class=write_back,stream=orders,table=public.b} 2",
 		"outbox_cdc_rows_marked_total{stream=orders,table=public.a} 1",
 		"outbox_cdc_created_to_published_seconds{stream=orders} 2",
 		"outbox_cdc_publish_latency_seconds{stream=orders} 3",
@@ -163,10 +164,10 @@ func TestWhatIsTold(t *testing.T) {
 		"outbox_cdc_findings{level=warn,stream=orders} 2",
 		"outbox_cdc_findings{level=note,stream=orders} 0",
 		"outbox_cdc_parked_total{cause=slot,scope=stream,stream=orders} 1",
-		"outbox_cdc_transactions_committed_total{cluster=main,stream=orders} 1",
+		"outbox_cdc_transactions_committed_total{cluster=main,stream=orders} 2",
 		"outbox_cdc_transactions_aborted_total{cause=stuck,cluster=main,stream=orders} 1",
 		"outbox_cdc_transactions_aborted_total{cause=unanswered,cluster=main,stream=orders} 0",
-		"outbox_cdc_transaction_latency_seconds{stream=orders} 1",
+		"outbox_cdc_transaction_latency_seconds{stream=orders} 2",
 		"outbox_cdc_tally_waiting_units{cluster=main,stream=orders} 7",
 		"outbox_cdc_config_info{hash=beef} 1",
 		"outbox_cdc_build_info{commit=abc,go_version=" + runtime.Version() + ",version=1.2.3} 1",
@@ -198,7 +199,7 @@ func TestCountsAreReadBack(t *testing.T) {
 	if got, want := s.Rows(), (Rows{Published: 3, Sent: 1, Refused: 1, Failed: 1, Left: 3}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if committed, aborted := s.Transactions("main"); committed != 1 || aborted != 1 {
+	if committed, aborted := s.Transactions("main"); committed != 2 || aborted != 1 {
 		t.Errorf("%d transactions committed, %d aborted", committed, aborted)
 	}
 }

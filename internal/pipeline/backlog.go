@@ -42,7 +42,7 @@ func (b *backlog) count(ctx context.Context) error {
 	failedAt := map[*outbox.Table]time.Time{}
 	never, noID := map[*outbox.Table]int64{}, map[*outbox.Table]int64{}
 	rarely := map[*outbox.Table]bool{} // tables whose count takes long
-	failed := b.metrics.Rows().Failed
+	gaveUp := changing(func() uint64 { return b.metrics.Rows().Failed })
 	for {
 		for _, t := range b.tables {
 			if !t.Stateful() {
@@ -61,12 +61,21 @@ func (b *backlog) count(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick:
-			now := b.metrics.Rows().Failed
-			again, failed = now != failed, now
+			again = gaveUp()
 		}
 		if again { // count the FAILED rows too, where that is quick
 			maps.DeleteFunc(failedAt, func(t *outbox.Table, _ time.Time) bool { return !rarely[t] })
 		}
+	}
+}
+
+// changing returns a function that says whether the count has changed since that function's last call.
+func changing(count func() uint64) func() bool {
+	last := count()
+	return func() bool {
+		was := last
+		last = count()
+		return last != was
 	}
 }
 

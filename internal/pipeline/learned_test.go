@@ -36,8 +36,8 @@ func TestWhichNumberAColumnHadIsRemembered(t *testing.T) {
 	}
 	remembers := func(l *learned, want uint32) {
 		t.Helper()
-		if got := l.stored(statestore.Identity{}).Relations[key]; got != want {
-			t.Errorf("number %d, want %d", got, want)
+		if got, stored := l.stored(statestore.Identity{}).Relations[key]; got != want || stored != (want != 0) {
+			t.Errorf("number %d, stored %v, want %d", got, stored, want)
 		}
 	}
 	before := map[string]uint32{"public.outbox": 7}
@@ -50,6 +50,25 @@ func TestWhichNumberAColumnHadIsRemembered(t *testing.T) {
 	remembers(&next, 3)
 	next.sees(before, at(8, 0))
 	remembers(&next, 0)
-	next.sees(before, at(7, 4)) // dropped, and added again
+	old := map[string]uint32{"public.outbox": 7, key: 3}
+	next.sees(old, at(7, 4)) // dropped, and added again
 	remembers(&next, 4)
+	next.sees(old, at(7, 0))
+	remembers(&next, 4)
+}
+
+// What the process saw last counts only where the database remembers nothing.
+func TestWhatOnlyTheProcessRemembers(t *testing.T) {
+	var l learned
+	stored, seen := map[string]uint32{"public.outbox": 7}, map[string]uint32{"public.outbox": 8}
+	l.relations.Store(&seen)
+	for _, known := range []map[string]uint32{nil, stored} {
+		want := seen
+		if known != nil {
+			want = known
+		}
+		if got := l.remembers(statestore.Identity{Relations: known}).Relations; !maps.Equal(got, want) {
+			t.Errorf("the database has %v: %v", known, got)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,38 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	}
 	if got := r.topics["main t"].history; len(got) != keptHistory || got[keptHistory-1].PerSecond != 0.1 || got[keptHistory-1].P50 < 10 || got[keptHistory-1].P50 > 12 || got[keptHistory-1].P99 != got[keptHistory-1].P50 {
 		t.Errorf("%d samples of the topic, the last %v", len(got), got[len(got)-1])
+	}
+}
+
+// Rates are of the time since they were taken last, of each count.
+func TestRates(t *testing.T) {
+	var r recent
+	table := &outbox.Table{}
+	m := metrics.New("", "").Stream("orders", []*outbox.Table{table}, 0)
+	row := &outbox.Row{Table: table, Cluster: "main", Topic: "t"}
+	at := time.Unix(1000, 0)
+	for i, x := range []struct {
+		published, sent int
+		want            status.Rates
+	}{{1, 1, status.Rates{}}, {8, 4, status.Rates{Published: 4, Sent: 2}}, {2, 6, status.Rates{Published: 1, Sent: 3}}} {
+		m.Outcome(outbox.Outcome{Class: outbox.Delivered, Rows: slices.Repeat([]*outbox.Row{row}, x.published)}, at)
+		m.Marked(slices.Repeat([]outbox.Marked{{Row: row, State: outbox.MarkedSent}}, x.sent))
+		if r.sample(at, nil, m); r.rates != x.want {
+			t.Errorf("%d: %+v, want %+v", i, r.rates, x.want)
+		}
+		at = at.Add(ratesEvery)
+	}
+}
+
+// Failed rows are counted again once after more became so.
+func TestACountThatChanges(t *testing.T) {
+	n := uint64(3)
+	changed := changing(func() uint64 { return n })
+	for _, want := range []bool{false, true, false} {
+		if changed() != want {
+			t.Errorf("%d: changed %v", n, !want)
+		}
+		n = 4
 	}
 }
 

@@ -48,7 +48,7 @@ func TestStatusOfALeader(t *testing.T) {
 	row := &outbox.Row{Table: table, ID: "1"}
 	for _, o := range []outbox.Outcome{
 		{Class: outbox.Delivered, Rows: slices.Repeat([]*outbox.Row{row}, 30)},
-		{Class: outbox.Refused, Rows: []*outbox.Row{row}, Err: errors.New("too large")},
+		{Class: outbox.Refused, Rows: []*outbox.Row{row, row}, Err: errors.New("too large")},
 	} {
 		m.Outcome(o, now)
 		b.outcome(&o, now)
@@ -61,6 +61,11 @@ func TestStatusOfALeader(t *testing.T) {
 	b.retained("slot", 1_000_000, false, replication.Retained{Insert: 6500, Restart: 300, Status: "reserved", Safe: 50}, "process 7 app", time.Second, now.Add(time.Minute))
 	b.parked([]outbox.Park{{Scope: outbox.TopicScope("main", "t"), Reason: "no such topic"}})
 	m.Left(table, 2)
+	m.ExactlyOnce([]string{"main"}, []string{"stuck"})
+	for _, aborted := range []string{"", "", "stuck"} {
+		m.Transacted("main", aborted, 0)
+	}
+	b.tallies = map[string]status.Tally{"main": {}}
 	b.sample(3, m)
 	b.waiting([]replication.Holder{{Name: "outbox-cdc/orders@there", Address: "10.0.0.2"}})
 	n := int64(5)
@@ -73,8 +78,10 @@ func TestStatusOfALeader(t *testing.T) {
 		t.Errorf("%+v", st.Standbys)
 	case !st.Leader.Here || st.Leader.Epoch != 7:
 		t.Errorf("%+v", st.Leader)
-	case st.Flow.Published != 30 || st.Flow.Refused != 1 || st.Flow.GivenUp != 1 || st.Flow.InFlight != 3 || st.Flow.Left != 2 || st.Flow.PerSecond != 30:
+	case st.Flow.Published != 30 || st.Flow.Refused != 2 || st.Flow.GivenUp != 1 || st.Flow.InFlight != 3 || st.Flow.Left != 2 || st.Flow.PerSecond != 30:
 		t.Errorf("%+v", st.Flow)
+	case len(st.Tallies) != 1 || *st.Tallies[0].Transactions != (status.Transactions{Committed: 2, Aborted: 1}):
+		t.Errorf("%+v", st.Tallies)
 	case st.Slot.Retained != 6200 || *st.Slot.Growth != 100 || *st.Slot.Loss != (status.Loss{Seconds: 0.5, By: status.LossByServer}):
 		t.Errorf("%+v", st.Slot)
 	case away.IsZero() || !st.Kafka[0].Since.Equal(away):

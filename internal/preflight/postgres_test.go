@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -450,17 +451,30 @@ func TestARenamedColumnIsKnown(t *testing.T) {
 	db := harness.Postgres(t)
 	w := made(t, db)
 	name := w.stream.Tables[0].String()
-	db.Exec(t, `INSERT INTO outbox_cdc.leader (stream, relations)
-		SELECT $1, jsonb_build_object($2::text, attrelid::bigint, $3::text, attnum) FROM pg_attribute WHERE attrelid = $2::regclass AND attname = 'topic'
-		ON CONFLICT (stream) DO UPDATE SET relations = excluded.relations`, w.stream.Name, name, statestore.NumberOf(name, "topic"))
+	remember := func(stream, table, column string) {
+		db.Exec(t, `INSERT INTO outbox_cdc.leader (stream, relations)
+			SELECT $1, jsonb_build_object($2::text, attrelid::bigint, $3::text, attnum) FROM pg_attribute WHERE attrelid = $2::regclass AND attname = 'topic'
+			ON CONFLICT (stream) DO UPDATE SET relations = leader.relations || excluded.relations`, stream, name, statestore.NumberOf(table, column))
+	}
+	renamed := func(want map[string]string, why string) {
+		t.Helper()
+		if got := statestore.RenamedColumns(t.Context(), postgres.On(db.Pool(t)), w.stream.Name, name); !maps.Equal(got, want) {
+			t.Errorf("%s: %v is offered, not %v", why, got, want)
+		}
+	}
+	remember(w.stream.Name, name, "topic")
+	remember(w.stream.Name, name+"2", "elsewhere")
+	remember("another stream", name, "others")
 	db.Exec(t, `ALTER TABLE outbox RENAME topic TO "to"`)
+	renamed(map[string]string{"topic": "to"}, "a column was renamed")
+	db.Exec(t, `ALTER TABLE outbox RENAME TO renamed`)
+	renamed(nil, "the table was renamed, too")
+	db.Exec(t, `ALTER TABLE renamed RENAME TO outbox`)
 	expect(t, find(t, w.check(), "columns", name), Fail, `column "topic" does not exist`, `it is called "to" now; map that, or rename it back`)
 	db.Exec(t, `ALTER TABLE outbox DROP "to"`)
 	expect(t, find(t, w.check(), "columns", name), Fail, `column "topic" does not exist`, "it was dropped; add it again")
 	db.Exec(t, `ALTER TABLE outbox ADD topic bytea`) // what is wrong with that one is its type
-	if renamed := statestore.RenamedColumns(t.Context(), postgres.On(db.Pool(t)), w.stream.Name, name); len(renamed) > 0 {
-		t.Errorf("another column has the name, and %v is offered", renamed)
-	}
+	renamed(nil, "another column has the name")
 }
 
 // A trigger that changes rows after their INSERT is told from one that does so before it, writes

@@ -12,7 +12,7 @@ import (
 // names to the present names, which are empty for dropped columns. WithNewNames returns any other error
 // unchanged.
 func WithNewNames(err error, renamed map[string]string) error {
-	if unfit, is := errors.AsType[*MappingError](err); is && unfit.Column != "" {
+	if unfit, is := errors.AsType[*MappingError](err); is {
 		if now, known := renamed[unfit.Column]; known {
 			told := *unfit
 			told.Hint = ColumnCalled(now)
