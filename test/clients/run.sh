@@ -70,7 +70,7 @@ read_by() {
 }
 
 # in_order sorts what a share group gives: it promises no order.
-in_order() { if [[ $1 == *-share ]]; then tr ' ' '\n' | sort | paste -sd ' '; else cat; fi; }
+in_order() { if [[ $1 == *-share ]]; then tr ' ' '\n' | LC_ALL=C sort | paste -sd ' '; else cat; fi; }
 
 while IFS='|' read -r library topic mode want; do
   wanted "$library" || continue

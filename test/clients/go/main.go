@@ -15,85 +15,134 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+type record struct{ key, value, header []byte }
+
 func main() {
-	brokers, topic, committed, library := os.Args[1], os.Args[2], os.Args[3] == "committed", os.Args[4]
-	values := make(chan []byte)
-	read := map[string]func(string, string, bool, chan<- []byte) error{"franz-go": franz, "sarama": ibm, "kafka-go": segment}[library]
+	brokers, topic, mode, library := os.Args[1], os.Args[2], os.Args[3], os.Args[4]
+	read := map[string]func(context.Context, config, chan<- record) error{"franz-go": franz, "sarama": ibm, "kafka-go": segment}[library]
 	if read == nil {
 		log.Fatalf("unknown library %s", library)
 	}
+	ctx, stop := context.WithCancel(context.Background())
+	records, ended := make(chan record), make(chan error)
 	go func() {
-		if err := read(brokers, topic, committed, values); err != nil {
-			log.Fatal(err)
-		}
+		ended <- read(ctx, config{brokers, topic, library + "-" + topic + "-" + mode, mode == "committed"}, records)
 	}()
 	var got []string
 	markers := 0 // their places differ: the broker writes them after its answer
 	wait := 30 * time.Second
-	for {
+	for ctx.Err() == nil {
 		select {
-		case v := <-values:
+		case r := <-records:
 			wait = 3 * time.Second
-			if strings.ContainsRune(string(v), 0) {
+			switch {
+			case strings.ContainsRune(string(r.value), 0):
 				markers++
-				continue
+			case topic == "nulls":
+				got = append(got, text(r.key)+":"+text(r.value)+":"+text(r.header))
+			default:
+				got = append(got, text(r.value))
 			}
-			got = append(got, string(v))
+		case err := <-ended:
+			log.Fatal(err)
 		case <-time.After(wait):
-			fmt.Println(strings.Join(got, " ") + strings.Repeat(" MARKER", markers))
-			return
+			stop()
 		}
 	}
+	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+		log.Fatal(err)
+	}
+	fmt.Println(strings.Join(got, " ") + strings.Repeat(" MARKER", markers))
 }
 
-func franz(brokers, topic string, committed bool, values chan<- []byte) error {
-	opts := []kgo.Opt{kgo.SeedBrokers(brokers), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())}
-	if committed {
+func text(b []byte) string {
+	if b == nil {
+		return "null"
+	}
+	return string(b)
+}
+
+type config struct {
+	brokers, topic, group string
+	committed             bool
+}
+
+func franz(ctx context.Context, conf config, records chan<- record) error {
+	opts := []kgo.Opt{kgo.SeedBrokers(conf.brokers), kgo.ConsumerGroup(conf.group), kgo.ConsumeTopics(conf.topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())}
+	if conf.committed {
 		opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}
 	c, err := kgo.NewClient(opts...)
 	if err != nil {
 		return err
 	}
+	defer c.Close()
 	for {
-		fetches := c.PollFetches(context.Background())
+		fetches := c.PollFetches(ctx)
 		if err := fetches.Err(); err != nil {
 			return err
 		}
-		fetches.EachRecord(func(r *kgo.Record) { values <- r.Value })
+		fetches.EachRecord(func(r *kgo.Record) {
+			got := record{key: r.Key, value: r.Value}
+			for _, h := range r.Headers {
+				if h.Key == "header" {
+					got.header = h.Value
+				}
+			}
+			records <- got
+		})
 	}
 }
 
-func ibm(brokers, topic string, committed bool, values chan<- []byte) error {
-	conf := sarama.NewConfig()
-	if committed {
-		conf.Consumer.IsolationLevel = sarama.ReadCommitted
+func ibm(ctx context.Context, conf config, records chan<- record) error {
+	c := sarama.NewConfig()
+	c.Consumer.Offsets.Initial = sarama.OffsetOldest
+	if conf.committed {
+		c.Consumer.IsolationLevel = sarama.ReadCommitted
 	}
-	c, err := sarama.NewConsumer([]string{brokers}, conf)
+	group, err := sarama.NewConsumerGroup([]string{conf.brokers}, conf.group, c)
 	if err != nil {
 		return err
 	}
-	p, err := c.ConsumePartition(topic, 0, sarama.OffsetOldest)
-	if err != nil {
-		return err
-	}
-	for m := range p.Messages() {
-		values <- m.Value
-	}
-	return errors.New("the partition's messages ended")
+	return errors.Join(group.Consume(ctx, []string{conf.topic}, claims(records)), group.Close())
 }
 
-func segment(brokers, topic string, committed bool, values chan<- []byte) error {
-	conf := segmentio.ReaderConfig{Brokers: []string{brokers}, Topic: topic, MaxWait: time.Second}
-	if committed {
-		conf.IsolationLevel = segmentio.ReadCommitted
-	}
-	r := segmentio.NewReader(conf)
-	for {
-		m, err := r.ReadMessage(context.Background())
-		if err != nil {
-			return err
+type claims chan<- record
+
+func (claims) Setup(sarama.ConsumerGroupSession) error   { return nil }
+func (claims) Cleanup(sarama.ConsumerGroupSession) error { return nil }
+
+func (c claims) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	for m := range claim.Messages() {
+		got := record{key: m.Key, value: m.Value}
+		for _, h := range m.Headers {
+			if string(h.Key) == "header" {
+				got.header = h.Value
+			}
 		}
-		values <- m.Value
+		c <- got
+		session.MarkMessage(m, "")
+	}
+	return nil
+}
+
+func segment(ctx context.Context, conf config, records chan<- record) error {
+	c := segmentio.ReaderConfig{Brokers: []string{conf.brokers}, GroupID: conf.group, Topic: conf.topic, MaxWait: time.Second}
+	if conf.committed {
+		c.IsolationLevel = segmentio.ReadCommitted
+	}
+	r := segmentio.NewReader(c)
+	for {
+		m, err := r.ReadMessage(ctx)
+		if err != nil {
+			return errors.Join(err, r.Close())
+		}
+		got := record{key: m.Key, value: m.Value}
+		for _, h := range m.Headers {
+			if h.Key == "header" {
+				got.header = h.Value
+			}
+		}
+		records <- got
 	}
 }

@@ -14,7 +14,7 @@ async fn main() -> Result<(), Failure> {
         return Err("BROKERS TOPIC default|committed LIBRARY".into());
     };
     let values = match library.as_str() {
-        "rdkafka" => rdkafka(brokers, topic, mode == "committed").await?,
+        "rdkafka" => rdkafka(brokers, topic, mode).await?,
         "rskafka" => rskafka(brokers, topic).await?,
         _ => return Err(format!("unknown library {library}").into()),
     };
@@ -22,16 +22,27 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-async fn rdkafka(brokers: &str, topic: &str, committed: bool) -> Result<Vec<String>, Failure> {
+/// What want.txt has of a record.
+fn show(topic: &str, key: Option<&[u8]>, value: Option<&[u8]>, header: Option<&[u8]>) -> String {
+    let text = |part: Option<&[u8]>| part.map_or("null".into(), String::from_utf8_lossy).into_owned();
+    if topic == "nulls" {
+        format!("{}:{}:{}", text(key), text(value), text(header))
+    } else {
+        text(value)
+    }
+}
+
+async fn rdkafka(brokers: &str, topic: &str, mode: &str) -> Result<Vec<String>, Failure> {
     use rdkafka::consumer::{Consumer, StreamConsumer};
-    use rdkafka::{ClientConfig, Message};
+    use rdkafka::message::{Headers, Message};
+    use rdkafka::ClientConfig;
 
     let mut config = ClientConfig::new();
     config
         .set("bootstrap.servers", brokers)
-        .set("group.id", format!("rdkafka-{topic}-{committed}"))
+        .set("group.id", format!("rdkafka-{topic}-{mode}"))
         .set("auto.offset.reset", "earliest");
-    if committed {
+    if mode == "committed" {
         config.set("isolation.level", "read_committed");
     }
     let consumer: StreamConsumer = config.create()?;
@@ -41,7 +52,11 @@ async fn rdkafka(brokers: &str, topic: &str, committed: bool) -> Result<Vec<Stri
         let wait = if values.is_empty() { FIRST } else { QUIET };
         match tokio::time::timeout(wait, consumer.recv()).await {
             Err(_) => return Ok(values),
-            Ok(message) => values.push(String::from_utf8(message?.payload().unwrap_or_default().to_vec())?),
+            Ok(message) => {
+                let message = message?;
+                let header = message.headers().and_then(|all| all.iter().find(|h| h.key == "header")).and_then(|h| h.value);
+                values.push(show(topic, message.key(), message.payload(), header));
+            }
         }
     }
 }
@@ -65,7 +80,8 @@ async fn rskafka(brokers: &str, topic: &str) -> Result<Vec<String>, Failure> {
         for record in records {
             next = record.offset + 1;
             last = Instant::now();
-            values.push(String::from_utf8(record.record.value.unwrap_or_default())?);
+            let header = record.record.headers.get("header").map(Vec::as_slice);
+            values.push(show(topic, record.record.key.as_deref(), record.record.value.as_deref(), header));
         }
     }
     Ok(values)
