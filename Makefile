@@ -225,7 +225,7 @@ findings: ## findings/ tried again on other software; fetches it (ONLY=connect-j
 
 # Not in CI: it fetches the libraries.
 .PHONY: clients
-clients: ## what the clients of docs/consumers.md read of transactions; fetches them (ONLY='franz-go sarama')
+clients: ## what the clients of docs/consumers.md read, and commit; fetches them (ONLY='franz-go streams')
 	test/clients/run.sh $(ONLY)
 
 # What strangers send, by its structure: rows, configurations, HTTP requests,

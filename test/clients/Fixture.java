@@ -57,7 +57,7 @@ public class Fixture {
     public static void main(String[] args) throws Exception {
         brokers = args[0];
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", brokers))) {
-            admin.createTopics(Stream.of("mixed", "ended", "nulls").map(name -> new NewTopic(name, 1, (short) 1)).toList()).all().get();
+            admin.createTopics(Stream.of("mixed", "ended", "nulls", "at_least_once", "exactly_once").map(name -> new NewTopic(name, 1, (short) 1)).toList()).all().get();
         }
         // Letters are transactions: A, C and H are aborted, B, D, G and I committed, E stays open; N and F are sent without.
         run("mixed", """

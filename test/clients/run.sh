@@ -2,8 +2,8 @@
 # Reads topics with each library that docs/consumers.md names, as far as this machine can install it, and compares what comes, and what offset
 # it commits, with want.txt. It needs Java 17, Maven, Go, Python 3.9, Node.js 20 and Rust 1.85; a library that cannot be installed is said to be left
 # out. Rust's rdkafka and the two of JavaScript that bring librdkafka are compiled: that takes minutes, a C++ compiler, and the headers of
-# libcurl, OpenSSL, zlib and zstd.
-# run.sh [NAME…]: only these libraries.
+# libcurl, OpenSSL, zlib and zstd. outbox-cdc itself publishes two of the topics, from a PostgreSQL.
+# run.sh [NAME…]: only these libraries. PGBIN is where PostgreSQL's programs are, unless they are in the PATH.
 . "$(dirname "$0")/../../findings/lib.sh"
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -33,6 +33,37 @@ java_classes() {
 kafka "$kafka"
 java_classes Fixture.java Values.java Read.java Lag.java
 jvm Fixture "$brokers" 2>"$work/fixture.log" || fail "the fixture: $(tail -n 1 "$work/fixture.log")"
+
+sent() { [ "$(sql -d "$1" -c "SELECT count(*) FROM outbox WHERE status <> 'SENT'")" = 0 ]; }
+
+# own DELIVERY has outbox-cdc publish rows to the topic of that name. It is killed after each: the next leader begins with markers.
+own() {
+  local row
+  createdb "$1"
+  cat >"$work/$1.yaml" <<EOF
+http: {listen: "127.0.0.1:$(free_port)"}
+kafka:
+  clusters:
+    main: {brokers: ["$brokers"], fencing: required}
+streams:
+  - {name: $1, delivery: $1, postgres: {dsn: "host=$PGHOST port=$PGPORT user=$PGUSER dbname=$1"}, tables: [{table: public.outbox, profile: native}]}
+EOF
+  "$work/outbox-cdc" init -c "$work/$1.yaml" --native-table
+  "$work/outbox-cdc" init -c "$work/$1.yaml" --kafka
+  for row in r0 r1 r2; do
+    sql -d "$1" -c "INSERT INTO outbox (topic, key, payload) VALUES ('$1', 'key', '$row')"
+    "$work/outbox-cdc" run -c "$work/$1.yaml" &
+    started+=($!)
+    until_true 60 sent "$1" || fail "outbox-cdc did not send $row: $(tail -n 1 "$work/own.log")"
+    kill -KILL $!
+    wait $! || true
+  done
+} >>"$work/own.log" 2>&1
+
+postgres wal_level=logical
+(cd "$here/../.." && go build -o "$work/outbox-cdc" ./cmd/outbox-cdc)
+own at_least_once
+own exactly_once
 
 # have has the libraries that could be installed. What may fail has a folder of its own: it takes nothing else with it.
 declare -A have=([java-classic]=yes [java-consumer]=yes [java-share]=yes)
