@@ -124,6 +124,9 @@ func (b *batch) judge(r reply, current producer) action {
 		return actionAck
 	case inDoubt:
 		b.maybe = true
+		if r.code == sarama.ErrUnknown {
+			return actionSlow // what the broker failed at may have left a copy of the batch in its log, at each try
+		}
 		return actionRetry
 	case badRecord:
 		return b.rejected()

@@ -49,7 +49,8 @@
 //
 //	answer                                    earlier tries known    one open (maybe)
 //	0, 46 known duplicate                     delivered              delivered
-//	no answer; -1, 7, 13, 20                  maybe, retry           retry
+//	no answer; 7, 13, 20                      maybe, retry           retry
+//	-1                                        maybe, retry slowly    retry slowly
 //	never left us                             retry                  retry
 //	3, 5, 6, 8, 9, 14, 19, 48, 56, 74, rest   retry                  retry
 //	  the same with an offset                 maybe, retry           retry

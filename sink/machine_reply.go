@@ -55,10 +55,28 @@ func (m *machine) ack(b *batch, offset int64) {
 	m.ackedAt = m.now
 	t := b.queue.topic
 	t.accepted = max(t.accepted, b.bytes)
+	m.noteLoss(b, offset)
 	b.queue.shown = b.queue.shown || b.as == m.id
 	b.queue.acked(b, offset)
 	m.calm(b.queue)
 	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{Rows: b.rows, Class: outbox.Delivered, Sent: b.sent})
+}
+
+// noteLoss logs that a batch was appended before the end of what brokers had acknowledged: records are gone, and their
+// rows are SENT.
+func (m *machine) noteLoss(b *batch, offset int64) {
+	if offset < 0 {
+		return
+	}
+	q, end := b.queue, offset+int64(len(b.rows))
+	if offset < q.end && !m.isJournal(q.topic.name) {
+		m.note(lost(q.topic.name), q.topic.name, fmt.Errorf("topic %s, partition %d: offset %d was given to a new record, although records up to %d had been acknowledged", q.topic.name, q.partition, offset, q.end-1))
+	}
+	q.end = end
+}
+
+func lost(topic string) string {
+	return "Kafka lost records that it had acknowledged, so the topic lacks rows that are SENT; to see which rows to send again: outbox-cdc replay --topic " + topic + " --since TIME (with --yes they are sent)"
 }
 
 // split deals with a batch that was rejected for a record's fault, and of
@@ -104,6 +122,9 @@ func (r reply) cause(q *partitionQueue) error {
 	err := fmt.Errorf("topic %s, partition %d: %w", q.topic.name, q.partition, r.code)
 	if r.message != "" && r.message != r.code.Error() {
 		err = fmt.Errorf("%w: %s", err, r.message)
+	}
+	if r.code == sarama.ErrUnknown {
+		err = fmt.Errorf("%w%s", err, unknownHint)
 	}
 	if r.code == sarama.ErrInvalidTimestamp {
 		err = fmt.Errorf("%w (the row waits, at no cost, until the topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms allow its time, unless timestamp_refused is now)", err)

@@ -320,6 +320,7 @@ func (m *machine) producedOnce(b *batch, r reply) {
 	case class == exactlyonce.OK:
 		m.ackedAt, m.tx.progress = m.now, m.now
 		q.topic.accepted = max(q.topic.accepted, b.bytes)
+		m.noteLoss(b, r.offset)
 		m.clearBatch(q)
 	case class == exactlyonce.Refused && (r.code == sarama.ErrMessageSizeTooLarge || r.code == sarama.ErrMessageSetSizeTooLarge):
 		q.topic.tooLarge(b)

@@ -49,6 +49,10 @@ type partitionQueue struct {
 	// batch in flight, or -1. A search for that batch starts there.
 	tail int64
 
+	// end is the offset behind the last record that a broker acknowledged to us, or 0. The partition log never ends
+	// before it, unless brokers lost records.
+	end int64
+
 	// limit is the most rows of the next batch while the record that is rejected is
 	// searched for, or 0.
 	limit int

@@ -102,7 +102,7 @@ func TestJudge(t *testing.T) {
 		{"cannot be encoded", reply{err: sarama.PacketEncodingError{Info: "too large"}, unsent: true}, mine, actionSplit, actionResolve, false},
 		{"timed out", reply{code: 7, offset: -1}, mine, actionRetry, actionRetry, true},
 		{"too few replicas after append", reply{code: 20, offset: -1}, mine, actionRetry, actionRetry, true},
-		{"unknown server error", reply{code: -1, offset: -1}, mine, actionRetry, actionRetry, true},
+		{"unknown server error", reply{code: -1, offset: -1}, mine, actionSlow, actionSlow, true},
 		{"appended, then not leader", reply{code: 6, offset: 12}, mine, actionRetry, actionRetry, true},
 		{"appended first of all, then not leader", reply{code: 6, offset: 0}, mine, actionRetry, actionRetry, true},
 		{"appended, then topic deleted", reply{code: 3, offset: 12}, mine, actionRetry, actionRetry, true},

@@ -441,9 +441,14 @@ func (pc *producerIDClient) classify(what string, code sarama.KError) error {
 	return fmt.Errorf("%s for transactional id %s: %w", what, pc.sink.cfg.TransactionalID, inWords(code))
 }
 
+// unknownHint says what to do about sarama.ErrUnknown.
+const unknownHint = " (the broker's log has the reason; if it lasts, restart that broker)"
+
 // inWords is a code in words where sarama has none, or none that say what to look at.
 func inWords(code sarama.KError) error {
 	switch code {
+	case sarama.ErrUnknown:
+		return fmt.Errorf("%w%s", code, unknownHint)
 	case sarama.ErrProducerFenced:
 		return fmt.Errorf("there is a newer producer with the same transactional id, code %d", int16(code))
 	case sarama.ErrConcurrentTransactions:

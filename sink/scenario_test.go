@@ -716,6 +716,41 @@ func TestTheDiskOfABroker(t *testing.T) {
 	}
 }
 
+// A partition whose offsets go back has lost records that were acknowledged.
+func TestAcknowledgedRecordsAreLost(t *testing.T) {
+	s := newStage(t, false)
+	s.publish(-1)
+	b := s.sent(s.hear(0, 1, 1))
+	said := func(w work) bool {
+		return slices.ContainsFunc(w.notes, func(n note) bool { return strings.Contains(n.text, "Kafka lost") && n.topic == "t" })
+	}
+	for i, c := range []struct {
+		offset int64
+		lost   bool
+	}{{6, false}, {7, false}, {20, false}, {-1, false}, {20, true}, {21, false}, {0, true}} {
+		w := s.answer(b, reply{offset: c.offset})
+		s.outcome(w, outbox.Delivered, nil)
+		if said(w) != c.lost {
+			t.Errorf("answer %d, offset %d: %+v", i, c.offset, w.notes)
+		}
+		_, w = s.publish(-1)
+		b = s.sent(w)
+	}
+	once := newOnceStage(t, 1)
+	rows, journal := once.begun(newRow("t", "k", "v"))
+	if w := once.answer(rows, reply{offset: 9}); said(w) {
+		t.Errorf("in a transaction: %+v", w.notes)
+	}
+	once.coordinate(once.answer(journal, reply{offset: 9}))
+	rows, journal = once.batches(once.coordinate(once.put(newRow("t", "k", "v"))))
+	if w := once.answer(rows, reply{offset: 3}); !said(w) {
+		t.Errorf("in a transaction: %+v", w.notes)
+	}
+	if w := once.answer(journal, reply{offset: 3}); len(w.notes) > 0 {
+		t.Errorf("of the journal: %+v", w.notes)
+	}
+}
+
 // Rows that are not sent because the time is over are no failure, and no batch is made of them before.
 func TestNothingMayBeSent(t *testing.T) {
 	s := newStage(t, false)
