@@ -17,7 +17,7 @@ import (
 // administrator's statements.
 var errForeignSchema = errors.New("schema outbox_cdc is not as outbox-cdc made it")
 
-// ErrNoSchema: schema outbox_cdc does not exist. Another role could create it a moment later, so a superuser
+// ErrNoSchema says that schema outbox_cdc does not exist. Another role could create it a moment later, so a superuser
 // does not go on to read it.
 var ErrNoSchema = errors.New("schema outbox_cdc is not there")
 

@@ -96,7 +96,7 @@ func (s *Summary) Good() bool {
 	return s.Lost == 0 && s.Duplicates == 0 && s.OutOfOrder == 0 && s.Failed == 0 && s.Sent == s.Inserted
 }
 
-// ErrBad: the demo was not Good.
+// ErrBad says that the demo was not Good.
 var ErrBad = errors.New("the demo found rows lost, duplicated, out of order or not SENT")
 
 // giveUpAfter is how long the demo waits without any progress, once everything is written.

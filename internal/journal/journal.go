@@ -73,7 +73,7 @@ func (t Topic) RemoveCommand(bootstrap string) string {
 	return fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --delete --topic %s", bootstrap, t.Name)
 }
 
-// ErrRefused: we may not make or remove the topic, or the brokers refuse its settings.
+// ErrRefused says that we may not make or remove the topic, or the brokers refuse its settings.
 var ErrRefused = errors.New("the brokers refuse")
 
 // Make makes the topic unless it exists, and returns its number of replicas.

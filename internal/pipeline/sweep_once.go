@@ -25,7 +25,7 @@ type Swept struct {
 	Parks status.Parks
 }
 
-// ErrLed: a process leads the stream, so the stream cannot be swept by command.
+// ErrLed says that a process leads the stream, so the stream cannot be swept by command.
 var ErrLed = errors.New("a process leads the stream and sweeps it itself")
 
 // SweepOnce publishes the PENDING rows that are due, each table's rows in table order, and marks them. It

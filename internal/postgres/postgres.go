@@ -253,7 +253,7 @@ func direct(ctx context.Context, pg *pgconn.PgConn) (bool, error) {
 	return string(results[0].Rows[0][0]) == strconv.FormatUint(uint64(pg.PID()), 10), nil
 }
 
-// ErrShared: a session of its own is needed, but a pooler is in between.
+// ErrShared says that a session of its own is needed, but a pooler is in between.
 var ErrShared = errors.New("a connection pooler is in between, which may share the session with others: connect to PostgreSQL directly")
 
 const pinnedKey = "outbox-cdc/postgres: pinned" // the value is the statement that sets the role

@@ -29,7 +29,7 @@ import (
 // than this.
 const MostAhead = 10 * time.Second
 
-// ErrLost: the lock is not ours any more. It expired, or somebody changed its row.
+// ErrLost says that the lock is not ours any more. It expired, or somebody changed its row.
 var ErrLost = errors.New("the application's lock is lost")
 
 // Config configures a Lock.

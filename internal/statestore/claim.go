@@ -15,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// ErrClaimed: another stream publishes rows of the same table.
+// ErrClaimed says that another stream publishes rows of the same table.
 var ErrClaimed = errors.New("the table is another stream's")
 
 // Claim says what a stream's leader publishes. Two streams with the same rows would publish each row twice.

@@ -19,10 +19,10 @@ import (
 // the stream's clusters. Package statusupdater notes units where it marks their rows. Here the tally is
 // opened, read, advanced and closed.
 
-// ErrUnsettled: a tally cannot be closed, because units or rows of it are not settled.
+// ErrUnsettled says that a tally cannot be closed, because units or rows of it are not settled.
 var ErrUnsettled = errors.New("published rows of the stream are not marked yet")
 
-// ErrShared: two tallies have the same journal, of two streams or of two names for one Kafka cluster.
+// ErrShared says that two tallies have the same journal, of two streams or of two names for one Kafka cluster.
 var ErrShared = errors.New("the journal is in use")
 
 // OpenTally makes the tally of a cluster, or opens a closed one again, and reads it. A tally of another

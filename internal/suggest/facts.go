@@ -67,7 +67,7 @@ const (
 	sampleWithin = 15 * time.Second
 )
 
-// ErrNoTable: the table does not exist.
+// ErrNoTable says that the table does not exist.
 var ErrNoTable = errors.New("there is no such table in this database")
 
 // Read gathers the facts about a table, with at most the given number of rows, in read-only transactions.

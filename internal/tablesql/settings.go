@@ -87,7 +87,7 @@ type Guard struct{ key atomic.Int64 }
 // Hold lets statements succeed where this key is locked; 0: nowhere.
 func (g *Guard) Hold(key int64) { g.key.Store(key) }
 
-// ErrNotLeading: nobody holds the leader's lock on the statement's server. The error is temporary: the
+// ErrNotLeading says that nobody holds the leader's lock on the statement's server. The error is temporary: the
 // leader's connection has ended, or is about to.
 var ErrNotLeading = errors.New("the server does not have the leader's session: it may be another one since a failover")
 
