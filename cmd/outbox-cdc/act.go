@@ -50,7 +50,7 @@ type actedTable struct {
 	Stream string `json:"stream"`
 	// Table is the name of the table.
 	Table string `json:"table"`
-	// Plan is what would be done.
+	// Plan says which rows would be changed.
 	Plan operator.Plan `json:"plan"`
 	// Result is what was done. Missing: a dry run.
 	Result *operator.Result `json:"result,omitempty"`

@@ -73,7 +73,7 @@ type slotServer struct {
 	Server string `json:"server"`
 	// Decoding is whether the server can decode its WAL: the level that is in force, and why.
 	Decoding string `json:"decoding"`
-	// KeepSize is `max_slot_wal_keep_size`, what a slot may hold back; -1: any amount.
+	// KeepSize is `max_slot_wal_keep_size`, how much WAL a slot may hold back; -1: any amount.
 	KeepSize string `json:"max_slot_wal_keep_size"`
 	// Slots are its replication slots.
 	Slots []slots.Slot `json:"slots"`

@@ -73,9 +73,9 @@ type swept struct {
 	GivenUp uint64 `json:"failed_rows"`
 	// Seconds that the sweep took.
 	Seconds float64 `json:"seconds"`
-	// Left is what is still to be published: not due yet, parked, or inserted meanwhile.
+	// Left counts, for each table, the rows that are not published yet: not due, parked, or inserted meanwhile.
 	Left []status.Table `json:"left"`
-	// Parks are what waits for its next try.
+	// Parks are the scopes that wait for their next try.
 	Parks status.Parks `json:"parks"`
 	// Error is why the sweep did not finish.
 	Error string `json:"error,omitempty"`

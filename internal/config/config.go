@@ -187,7 +187,7 @@ type Stream struct {
 	// Transaction bounds a transaction of delivery: exactly_once. It takes the rows that wait
 	// when it begins.
 	Transaction Transaction `yaml:"transaction"`
-	// Journal is where delivery: exactly_once names what was published.
+	// Journal is the topic in which delivery: exactly_once lists the published rows.
 	Journal Journal `yaml:"journal"`
 	// FailoverSlot makes the slot one that standbys keep (PostgreSQL 17 or later).
 	FailoverSlot bool `yaml:"failover_slot" default:"false"`
@@ -195,13 +195,13 @@ type Stream struct {
 	Tables []*Table `yaml:"tables" required:"true" example:"[{table: public.outbox, profile: native}]"`
 
 	// WALBudget is how much WAL the slot may hold back on the primary's disk. Above it the
-	// slot moves on, and the sweeper publishes what it passed over. Where others hold the slot, it
-	// does not move: give_up_slot is for that.
+	// slot moves on, and the sweeper publishes the rows that it passed over. A slot that others hold
+	// does not move: see give_up_slot.
 	WALBudget Bytes `yaml:"wal_budget" default:"8GiB" min:"64MiB"`
-	// GiveUpSlot drops the slot where it holds back more than wal_budget whatever the stream
-	// does: for a transaction that stays open in any database of the server, or a standby that
-	// is waited for. The table is swept, and the slot made again when that is over. Tables that
-	// keep no state never give it up.
+	// GiveUpSlot drops the slot when others make it hold back more than wal_budget: a transaction
+	// that stays open in any database of the server, or a standby that the server waits for. The
+	// table is swept, and the slot made again when the cause is over. Streams of tables without state
+	// never give their slot up.
 	GiveUpSlot bool `yaml:"give_up_slot" default:"true"`
 	// Memory bounds the rows of a stream: read, queued, sent, and not yet marked. At the bound
 	// reading waits.
@@ -220,10 +220,10 @@ type Stream struct {
 	Mark Mark `yaml:"mark"`
 	// MaxParkedKeys is how many keys of a table may wait for a retry before the whole table is
 	// left to the sweeper. Above ten times as many the table waits until some are
-	// through or FAILED, and the next try of a row that cannot become a record is its last. Long keys count as several.
+	// published or FAILED, and the next try of a row that cannot become a record is its last. Long keys count as several.
 	MaxParkedKeys int `yaml:"max_parked_keys" default:"1000" min:"1" max:"1000000"`
-	// MaxParkedTopics is how many topics that rows name, and that are missing or may not be
-	// written to, are tried again one by one. Rows of further ones wait until the brokers list
+	// MaxParkedTopics is how many unusable topics (missing, or not writable) are tried again one by one.
+	// Rows of further such topics wait until the brokers list
 	// their topics.
 	MaxParkedTopics int `yaml:"max_parked_topics" default:"1000" min:"1" max:"10000"`
 	// HeartbeatInterval is how often a commit is written to the WAL of an idle database, so
@@ -246,7 +246,7 @@ type Transaction struct {
 	Timeout time.Duration `yaml:"timeout" default:"30s" min:"10s" max:"15m"`
 }
 
-// Journal is where delivery: exactly_once names what was published.
+// Journal is the topic in which delivery: exactly_once lists the published rows.
 type Journal struct {
 	// Topic of the journal on each cluster that rows may go to. It has one partition and
 	// belongs to this stream alone; init --kafka makes it. Left out: __PREFIX-STREAM-journal,
@@ -259,12 +259,12 @@ type Postgres struct {
 	// DSN of the role that reads and marks rows, a URL or key=value pairs. It may lead to a
 	// pooler.
 	DSN Secret `yaml:"dsn" required:"true" example:"postgres://cdc@db:5432/orders?sslmode=verify-full"`
-	// ReplicationDSN is that of the role that streams (LOGIN REPLICATION), to the server
+	// ReplicationDSN is the DSN of the role that streams (LOGIN REPLICATION), to the server
 	// itself, or to PgBouncer 1.23 or later. Left out: dsn.
 	ReplicationDSN Secret `yaml:"replication_dsn"`
 	// Password of dsn's role, instead of one in dsn.
 	Password *Credential `yaml:"password"`
-	// ReplicationPassword is that of replication_dsn's role.
+	// ReplicationPassword is the password of replication_dsn's role.
 	ReplicationPassword *Credential `yaml:"replication_password"`
 	// AllowPlaintext lets a password go to another machine without TLS (sslmode left out,
 	// disable, allow or prefer), where others can read it, and the rows.
@@ -292,7 +292,7 @@ type Memory struct {
 // Limits bound how fast rows are taken from the WAL and from the table, so that a
 // catch-up of millions of rows leaves the application its share of the database.
 type Limits struct {
-	// RowsPerSecond is how many rows are taken at most; 0: no limit.
+	// RowsPerSecond is how many rows a second are read at most; 0: no limit.
 	RowsPerSecond int `yaml:"rows_per_second" default:"0" min:"0" max:"10000000"`
 	// BackOff slows a catch-up down while a physical standby falls further behind, or sessions
 	// wait for locks of the stream; never below 1,000 rows a second, or a tenth of
@@ -355,7 +355,7 @@ type HTTP struct {
 // HTTPTLS is the certificate that HTTP is served with. Files that are replaced
 // are read again.
 type HTTPTLS struct {
-	// CertFile has the certificate (PEM), then those that lead to its root.
+	// CertFile has the certificate (PEM), then the intermediate certificates.
 	CertFile Path `yaml:"cert_file" required:"true" example:"cert.pem"`
 	// KeyFile has its private key (PEM).
 	KeyFile Path `yaml:"key_file" required:"true" example:"key.pem"`

@@ -11,8 +11,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/secret"
 )
 
-// Credential is a secret: a text, or where it is, which is then read when it is
-// needed and may change meanwhile: {file: PATH} or {command: [PROGRAM, ARGUMENT]}.
+// Credential is a secret: a text, or its place, which is read whenever the secret is
+// needed: {file: PATH} or {command: [PROGRAM, ARGUMENT]}.
 type Credential struct {
 	// File has the secret, at most 64 KiB; one newline at its end is dropped. It is read for
 	// every connection.

@@ -40,11 +40,11 @@ type MappingSpec struct {
 	// (message.timestamp.before.max.ms, message.timestamp.after.max.ms). wait keeps it and its key waiting until the topic takes it, at no cost in attempts; now
 	// gives its record the time of producing.
 	TimestampRefused string `yaml:"timestamp_refused" default:"wait" enum:"wait,now"`
-	// TimeZone is that of timestamp columns without time zone, such as Europe/Berlin, wherever one is read or
-	// written as a time. Of an hour that the clocks show twice it is the second one; a time that they skip
-	// is as if they had not been changed (02:30 becomes 03:30).
+	// TimeZone is the zone of timestamp columns without time zone, such as Europe/Berlin, wherever one is read or
+	// written as a time. A time that the clocks show twice is the second one; a time that they skip counts
+	// as if they had not been changed (02:30 becomes 03:30).
 	TimeZone string `yaml:"time_zone" default:"UTC"`
-	// Epoch says what integer and numeric columns that are mapped as times count since 1970: s, ms or us.
+	// Epoch is the unit in which integer and numeric columns that are mapped as times count since 1970: s, ms or us.
 	// Left out: such columns are refused.
 	Epoch string `yaml:"epoch" default:"none" enum:"none,s,ms,us"`
 	// CreatedAt is a timestamp column with the row's age, for latency, grace and order. It
@@ -61,7 +61,7 @@ type MappingSpec struct {
 	// that rises. Left out: created_at.
 	Order []string `yaml:"order"`
 	// Published says what happens to a row on success: its status is written, it is deleted or
-	// moved, or nothing. Then nothing covers the loss of the slot, and every INSERT is published: rows that are
+	// moved, or nothing (none). With none a lost slot loses rows, and every INSERT is published: rows that are
 	// restored, copied, or moved out of a default partition come again.
 	Published string `yaml:"published" default:"status" enum:"status,delete,archive,none"`
 	// Archive is the table, schema.name, that published: archive moves rows to.
@@ -100,9 +100,9 @@ type MappingSpec struct {
 	// HeadersTable is a side table with a header in each row, written in the transaction of
 	// the outbox row.
 	HeadersTable *HeadersTableSpec `yaml:"headers_table"`
-	// LookFirst is for applications that change rows which wait: each row is looked at before it
-	// is published, and goes out as it is committed then, or not at all. Left out: a row goes out
-	// as it was inserted, unless others changed it while it waited for five seconds.
+	// LookFirst is for applications that change waiting rows: each row is looked up before it
+	// is published. Its last committed version is published, or none if the row is no longer pending. Left
+	// out: a row is published as it was inserted, unless others changed it while it waited for five seconds.
 	LookFirst bool `yaml:"look_first" default:"false"`
 	// FailOn lists topic errors that count as errors of the row. Then only they, a too large
 	// record and a row that cannot become a record fail a row; other refusals are tried again
@@ -136,19 +136,19 @@ type PlaceSpec struct {
 // TopicSpec says where the topic comes from: exactly one of column, constant and
 // template.
 type TopicSpec struct {
-	// Column with the topic, or with what map has a topic for.
+	// Column with the topic, or with the value that map gives a topic for.
 	Column string `yaml:"column"`
 	// Path is a JSON Pointer (RFC 6901) such as /type to a text or number in the column's
 	// JSON.
 	Path string `yaml:"path"`
 	// First lists places in place of column: the first counts that is not NULL.
 	First []PlaceSpec `yaml:"first"`
-	// Map gives a topic for each value, or, with a star at the end, for all that begin so,
-	// such as com.acme.billing.*. A whole value comes before a beginning; no beginning may
+	// Map gives a topic for each value, or, with a star at the end, for all values with this beginning,
+	// such as com.acme.billing.*. An exact value goes before a beginning; no beginning may
 	// begin another.
 	Map map[string]string `yaml:"map"`
 	// Otherwise is the topic of values that are not in map; or fail: the row fails by itself;
-	// or leave: it is not ours.
+	// or leave: the row is left to others.
 	Otherwise string `yaml:"otherwise" default:"fail"`
 	// Constant is the topic of every row.
 	Constant string `yaml:"constant"`
@@ -341,7 +341,7 @@ type StatusSpec struct {
 	// Sent is the value of a published row.
 	Sent string `yaml:"sent"`
 	// Failed is the value of a row whose budget is used up. Without it, and without failed_at,
-	// only attempts at max_attempts says so.
+	// a row is failed when attempts has reached max_attempts.
 	Failed string `yaml:"failed"`
 	// SentAt is a timestamp column set on success.
 	SentAt string `yaml:"sent_at"`

@@ -27,10 +27,10 @@ func New(version, commit string) *Registry {
 	r := &Registry{prometheus: prometheus.NewRegistry(), relays: map[string]*relay{}}
 	r.logins = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: namespace, Name: "http_logins_refused_total",
-		Help: "Requests over HTTP with wrong credentials, or with any after too many wrong ones from the same address.",
+		Help: "HTTP requests with wrong credentials, or with any credentials after too many wrong ones from the same address.",
 	})
 	r.prometheus.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), r.logins)
-	r.info("build_info", "Always 1; what is running is in the labels.",
+	r.info("build_info", "Always 1; the labels name the running version.",
 		prometheus.Labels{"version": version, "commit": commit, "go_version": runtime.Version()})
 	return r
 }
@@ -131,7 +131,7 @@ func (m maker) slot() slotMetrics {
 		budget:      m.gauge("wal_budget_bytes", "The bound of retained_wal_bytes from the configuration (wal_budget)."),
 		safeWAL:     m.gauge("slot_safe_wal_bytes", "WAL that may still be written before the server may drop the slot (safe_wal_size). +Inf: the server sets no bound."),
 		slotState:   m.gauges("slot_state", "1 for the slot's state, 0 for the others: reserved, extended, unreserved, lost, missing.", "state"),
-		lostIn:      m.gauge("slot_lost_in_seconds", "When the WAL held back reaches its budget or the server's bound, at the rate of the last minutes. +Inf: not at this rate, or not measured for a minute yet."),
+		lostIn:      m.gauge("slot_lost_in_seconds", "Seconds until the WAL that is held back reaches its budget or the server's bound, at the rate of the last minutes. +Inf: never at this rate, or not measured for a minute yet."),
 		progressed:  m.gauge("last_progress_timestamp_seconds", "When the confirmed position last moved, in seconds since 1970. 0: not yet."),
 		slotsLost:   m.counter("slots_lost_total", "Slots that the server gave up. Their rows are read from the table."),
 		connections: m.counter("replication_connections_total", "Replication connections made."),
@@ -179,7 +179,7 @@ func (m maker) kafka() kafkaMetrics {
 	return kafkaMetrics{
 		clusterGood: m.gauges("kafka_usable", "1 while the Kafka cluster can be used.", "cluster"),
 		fenced:      m.gauges("kafka_fenced", "1 while former leaders are fenced in the Kafka cluster; 0: the transactional id may not be used, or the brokers have no transactions. Left out with fencing: off.", "cluster"),
-		topicRows: m.counters("topic_rows_total", "Rows by what became of them at Kafka: published, refused by themselves, or withdrawn "+
+		topicRows: m.counters("topic_rows_total", "Rows by their outcome at Kafka: published, refused by themselves, or withdrawn "+
 			"(given back unsent). Topics beyond the first 200 of a stream count as other.", "cluster", "topic", "outcome"),
 		topicBytes:     m.counters("topic_bytes_total", "Bytes of acknowledged records before compression.", "cluster", "topic"),
 		batches:        m.counters("kafka_batches_total", "Batches that Kafka acknowledged.", "cluster"),

@@ -474,7 +474,7 @@ func (s *Stream) Pace(rows float64, reason string) {
 // Findings registers how many findings of each level a stream has: as many as its status says, at the time of
 // the scrape.
 func (s *Stream) Findings(of func() status.Stream) {
-	s.register(findings{prometheus.NewDesc(namespace+"_findings", "What somebody should know about the stream, by its level, as in the findings of the status.",
+	s.register(findings{prometheus.NewDesc(namespace+"_findings", "Findings about the stream, by level, as in the status.",
 		[]string{"level"}, prometheus.Labels{"stream": s.name}), of})
 }
 

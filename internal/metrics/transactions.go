@@ -18,14 +18,14 @@ type transactionMetrics struct {
 func (m maker) transaction() transactionMetrics {
 	return transactionMetrics{
 		committed: m.counters("transactions_committed_total", "With delivery: exactly_once: Kafka transactions that were committed.", "cluster"),
-		aborted: m.counters("transactions_aborted_total", "With delivery: exactly_once: Kafka transactions that were aborted; their rows go into the next one. unanswered: a request had no answer, or none "+
-			"that says what became of it; row_refused: Kafka refused a row; stuck: nothing was acknowledged for 5 s; ended_by_kafka: a broker had ended it. "+
+		aborted: m.counters("transactions_aborted_total", "With delivery: exactly_once: Kafka transactions that were aborted; their rows go into the next one. unanswered: a request had no answer, or one "+
+			"that leaves its outcome open; row_refused: Kafka refused a row; stuck: nothing was acknowledged for 5 s; ended_by_kafka: a broker had ended it. "+
 			"A transaction that is open when its process dies is not counted.", "cluster", "cause"),
-		tallyOpen: m.gauges("tally_open", "With delivery: exactly_once, while this process leads: 1 if rows that were published may not be marked yet, which is so until a clean stop; 0: its journal is not read yet, and a clean stop came before.", "cluster"),
+		tallyOpen: m.gauges("tally_open", "With delivery: exactly_once, while this process leads: 1 while published rows may not be marked yet, which is so until a clean stop; 0 after a clean stop, until the journal is read.", "cluster"),
 		waiting:   m.gauges("tally_waiting_units", "With delivery: exactly_once: units (up to 1,000 rows of a transaction) behind the tally's head: they are committed, and one of them is not noted in the database yet.", "cluster"),
 		leftRows:  m.gauges("tally_left_rows", "With delivery: exactly_once: rows that were published and are marked later, since somebody has them locked or their mark was refused. At most 100,000 are counted.", "cluster"),
-		unended: m.gauges("transaction_end_missing", "With delivery: exactly_once: 1 for each partition that lacks the end of a transaction: its leader does not show the marker, or there is no leader. Until it is "+
-			"there no row is marked that was published in this transaction, or after an abort none is published to the partition. Left out when there are none.", "cluster", "topic", "partition"),
+		unended: m.gauges("transaction_end_missing", "With delivery: exactly_once: 1 for each partition that lacks the end of a transaction: its leader does not show the marker, or there is no leader. Until then "+
+			"the transaction's rows are not marked, or after an abort no row is published to the partition. Left out when there is no such partition.", "cluster", "topic", "partition"),
 		transactionLatency: newHistogram("transaction_latency_seconds", "With delivery: exactly_once: from the time that a transaction has its rows until it is committed, aborted tries included, each transaction counted.",
 			m.stream),
 	}

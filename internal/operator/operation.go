@@ -59,10 +59,10 @@ func (a Action) State() tablesql.RowState {
 type Plan struct {
 	// Matched are the rows that the flags choose.
 	Matched Count `json:"matched"`
-	// Taken is how many of them are taken, at most `--limit`.
+	// Taken is how many of them are changed, at most `--limit`.
 	Taken int64 `json:"taken"`
-	// TimeColumn is what `--since` and `--until` are compared with: the first of these columns that
-	// is set.
+	// TimeColumn names the columns that `--since` and `--until` are compared with: the first that is
+	// set counts.
 	TimeColumn string `json:"time_column,omitempty"`
 	// Sample is the first five rows.
 	Sample []Row `json:"sample"`

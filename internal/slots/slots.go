@@ -39,7 +39,7 @@ type Slot struct {
 	Client *Client `json:"client,omitempty"`
 	// Retained is the WAL that it holds back.
 	Retained uint64 `json:"retained_wal_bytes"`
-	// Safe is what may still be written before the server may drop it. Missing: the server sets no
+	// Safe is how much WAL may still be written before the server may drop it. Missing: the server sets no
 	// limit, or the slot is lost.
 	Safe *int64 `json:"safe_wal_bytes,omitempty"`
 	// WALStatus is `reserved`, `extended`, `unreserved` or `lost`.

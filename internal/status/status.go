@@ -48,21 +48,21 @@ const (
 type Stream struct {
 	// Name of the stream.
 	Name string `json:"name"`
-	// Source is who told: `process` or `database`. The database knows nothing of Kafka and of what
-	// goes through.
+	// Source is where the state comes from: `process` or `database`. The database knows neither the state
+	// of Kafka nor the flow.
 	Source string `json:"source"`
 	// Mode is `stream`, `hold`, `sweep`, `paused`, `shadow`, `standby`, `starting` (the process is
 	// connecting), `stopped` (no process leads) or `unknown` (nobody could be asked).
 	Mode string `json:"mode"`
-	// ModeText is the mode in words, and what is wrong in a few more.
+	// ModeText is the mode in words, with a short account of faults.
 	ModeText string `json:"mode_text"`
 	// Level is the worst of the findings: `bad`, `warn`, `note` or `good`. A standby and a stream in shadow are a `note`.
 	Level string `json:"level"`
-	// Findings are what somebody should know, the worst first. Readiness, the page and mode_text go by them.
+	// Findings are faults and events that somebody should know, the worst first. Readiness, the page and mode_text go by them.
 	Findings []Finding `json:"findings,omitempty"`
 	// Delivery is `at_least_once` or `exactly_once`. Missing: not known.
 	Delivery string `json:"delivery,omitempty"`
-	// Tallies are what a stream that delivers exactly once knows of each Kafka cluster's journal.
+	// Tallies are the states of the journals, one for each Kafka cluster, of a stream that delivers exactly once.
 	Tallies []Tally `json:"tallies,omitempty"`
 	// Reason is why the mode is not `stream`.
 	Reason string `json:"reason,omitempty"`
@@ -75,7 +75,7 @@ type Stream struct {
 	Slot *Slot `json:"slot,omitempty"`
 	// Tables are the outbox tables of the stream.
 	Tables []Table `json:"tables"`
-	// Parks are what is left to the sweeper.
+	// Parks are the scopes that are left to the sweeper.
 	Parks Parks `json:"parks"`
 	// Kafka is the clusters, and whether they can be used. Only a process knows.
 	Kafka []Cluster `json:"kafka,omitempty"`
@@ -83,9 +83,9 @@ type Stream struct {
 	Limit *Limit `json:"limit,omitempty"`
 	// Flow is what went through the process since it started. Only a process knows.
 	Flow *Flow `json:"flow,omitempty"`
-	// Error is what could not be found out, or what keeps the process from working.
+	// Error is why a part of the state could not be read, or why the process does not work.
 	Error string `json:"error,omitempty"`
-	// ErrorSince is since when something keeps the process from working. Missing: nothing does, or no process answered.
+	// ErrorSince is since when the process does not work. Missing: it works, or no process answered.
 	ErrorSince time.Time `json:"error_since,omitzero"`
 	// Unreachable: the database could not be asked, so that what is known of it is old.
 	Unreachable bool `json:"-"`
@@ -150,7 +150,7 @@ type Slot struct {
 	Retained uint64 `json:"retained_wal_bytes"`
 	// Budget is the `wal_budget` of the configuration.
 	Budget uint64 `json:"wal_budget_bytes"`
-	// Safe is what may still be written before the server may drop the slot. Missing: the server
+	// Safe is how much WAL may still be written before the server may drop the slot. Missing: the server
 	// sets no limit (`max_slot_wal_keep_size`), or the slot is lost.
 	Safe *int64 `json:"safe_wal_bytes,omitempty"`
 	// At is when it was read. Missing: it was made or lost since, so who reads it and the server's limit are not known.
@@ -158,10 +158,10 @@ type Slot struct {
 	// HeldBy is the open transaction that has the slot hold back most of `wal_budget`, which no sweep
 	// frees. Missing: none does.
 	HeldBy string `json:"held_by,omitempty"`
-	// StalledBy is what the server says, again and again, of why it sends nothing from the slot, such as
-	// that a standby of `synchronized_standby_slots` is away. Missing: it sends.
+	// StalledBy is the notice with which the server says why it sends nothing from the slot: a standby of
+	// `synchronized_standby_slots` is away, for instance. Missing: it sends.
 	StalledBy string `json:"stalled_by,omitempty"`
-	// StalledSince is when it said so first.
+	// StalledSince is when this notice first came.
 	StalledSince time.Time `json:"stalled_since,omitzero"`
 	// Unbounded: the tables keep no state, so that the budget does not end the slot.
 	Unbounded bool `json:"-"`
