@@ -1,37 +1,37 @@
 package exactlyonce
 
-// Class is what an answer means.
+// Class is what an answer says about its request.
 type Class uint8
 
-// The classes. Silence is a lost answer: the request may take effect now, later, or never.
+// The classes of answers. After Silence, the request may take effect now, later or never.
 const (
 	OK Class = iota + 1
 	Silence
-	Again      // nothing was done; ask again
-	Busy       // the last transaction's markers are still being written; ask again
-	Ended      // the coordinator has no such transaction: it ended, one way or the other
+	Again      // the request had no effect; ask again
+	Busy       // the markers of the last transaction are still being written; ask again
+	Ended      // the coordinator has no open transaction of this producer: it was committed, was aborted, or never began
 	Superseded // another epoch is the current one
-	Refused    // nothing was done; asking again does not help
-	Forbidden  // of Produce: nothing was done, and the topic takes no record of ours
+	Refused    // the request had no effect, and asking again does not help
+	Forbidden  // of Produce: nothing was appended, and the topic takes no record of ours
 )
 
-// Cause is why a transaction was aborted.
+// Cause says why a transaction was aborted.
 type Cause string
 
 // The causes.
 const (
-	Unanswered   Cause = "unanswered"     // a request had no answer, or none that says what became of it
+	Unanswered   Cause = "unanswered"     // a request was not answered, or its answer left its outcome open
 	RowRefused   Cause = "row_refused"    // Kafka refused a row that the journal names, or that an unanswered try may have appended
 	Stuck        Cause = "stuck"          // nothing was acknowledged for too long
-	EndedByKafka Cause = "ended_by_kafka" // a broker said that it is over, or its epoch not the current one
+	EndedByKafka Cause = "ended_by_kafka" // a broker said that the transaction is over, or that its epoch is not the current one
 )
 
-// Causes are all of them.
+// Causes returns all causes, as texts.
 func Causes() []string {
 	return []string{string(Unanswered), string(RowRefused), string(Stuck), string(EndedByKafka)}
 }
 
-// causeOf is why a transaction is in doubt after an answer.
+// causeOf returns the cause for a transaction that is in doubt after an answer of this class.
 func causeOf(c Class) Cause {
 	if c == Superseded || c == Ended {
 		return EndedByKafka
@@ -39,7 +39,7 @@ func causeOf(c Class) Cause {
 	return Unanswered
 }
 
-// Error codes of Kafka that tell requests' outcomes apart.
+// Kafka's error codes that matter for the outcome of a request.
 const (
 	codeUnknown                = -1
 	codeNone                   = 0
@@ -71,13 +71,14 @@ const (
 	codeTransactionIDForbidden = 53
 )
 
-// Classify says what a code means as the answer to a request. appended: the broker
-// named an offset with the error.
+// Classify returns the class of an error code that answers a request. appended says that the broker named
+// an offset together with the error.
 func Classify(kind Kind, code int16, appended bool) Class {
 	switch kind {
 	case Commit:
-		// EndTxn has no producer of its own: 48 may be the answer to a transaction that
-		// ended before, 16 comes after the decision was written. Only 0 is an answer.
+		// EndTxn does not say which transaction it ends. INVALID_TXN_STATE (48) may be about a transaction
+		// that ended before, and NOT_COORDINATOR (16) can come after the decision was written. So only 0 is
+		// an answer.
 		if code == codeNone {
 			return OK
 		}
@@ -113,9 +114,9 @@ func classifyProduce(code int16, appended bool) Class {
 	case codeTopicAuthorization, codeInvalidTopic, codeUnsupportedFormat, codePolicyViolation:
 		return Forbidden
 	case codeInvalidEpoch, codeFenced, codeOutOfOrder, codeUnknownProducer, codeInvalidMapping, codeTransactionAbortable:
-		return Superseded // find out by a seal
+		return Superseded // it may be so; a seal finds out
 	case codeRequestTimedOut, codeNotEnoughAfterAppend, codeUnknown, codeNetworkException:
 		return Silence
 	}
-	return Again // 19 and 48 may be the broker's check of the transaction
+	return Again // also 19 and 48: a broker may return them when it verifies the transaction
 }

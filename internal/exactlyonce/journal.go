@@ -13,20 +13,20 @@ type Producer struct {
 	Epoch int16
 }
 
-// Nobody stands for no producer.
+// Nobody stands for the absence of a producer.
 var Nobody = Producer{PID: -1, Epoch: -1}
 
-// Control is what a batch of a partition log is.
+// Control says what a batch of a partition's log is.
 type Control uint8
 
-// Batches hold records, or the end of a transaction.
+// A batch holds records, or the end of a transaction.
 const (
 	Data Control = iota
 	CommitMarker
 	AbortMarker
 )
 
-// LogBatch is a batch as a Fetch returns it, also one of an aborted transaction.
+// LogBatch is a batch as Fetch returns it. Batches of aborted transactions are included.
 type LogBatch struct {
 	Offset        int64 // of its first record
 	By            Producer
@@ -35,32 +35,32 @@ type LogBatch struct {
 	Records       [][]byte
 }
 
-// Reader reads the journal up to a marker of our own. The seal writes that marker last,
-// so all that earlier epochs committed stands before it. So no broker is asked for the
-// end offset, which it may not know yet.
+// Reader reads the journal up to a marker of our own. The seal writes that marker last, so everything that
+// earlier epochs committed comes before it. For this reason the Reader does not rely on the end offset,
+// which a broker may not know yet. It reads to the end only for the last transaction, see ToTheEnd.
 type Reader struct {
 	until Producer
-	most  int // bytes of units; 0: any number
-	size  int // of those found
+	most  int // end after so many bytes of units; 0: no limit
+	size  int // bytes of the units found so far
 	more  bool
-	open  map[int64][]Placed // by producer id: of the transaction that is not ended yet
+	open  map[int64][]Placed // by producer id: units of the transaction that has not ended yet
 	units []Placed
 	from  int64
 	next  int64
-	of    Producer // of reading to the end: whose transaction is meant
-	undid bool     // its last marker is an abort
+	of    Producer // when reading to the end: whose transaction is meant
+	undid bool     // the last marker of that producer is an abort
 }
 
-// NewReader returns a Reader for a request: from an offset until the abort marker of a producer id.
+// NewReader returns a Reader for a request of kind Read.
 func NewReader(r *Request) *Reader {
 	return &Reader{from: r.From, until: r.Until, of: r.Of, most: r.Most, open: map[int64][]Placed{}, next: r.From}
 }
 
-// ToTheEnd says that no marker is waited for: the log is read up to its end, for the last transaction.
+// ToTheEnd reports whether the log is read up to its end, for the last transaction, and not up to a marker.
 func (r *Reader) ToTheEnd() bool { return r.until == Nobody }
 
-// Last has the units of the last committed transaction, and of what is open; or it says that the last
-// one of the epoch was aborted after all.
+// Last returns the answer after reading to the end: the units of the last committed transaction, and those
+// of open ones. If the last marker of the producer in question is an abort, it returns Undone instead.
 func (r *Reader) Last() Answer {
 	if r.undid {
 		return Answer{Class: OK, Outcome: Undone}
@@ -75,14 +75,14 @@ func (r *Reader) Last() Answer {
 // Next is the offset to fetch from.
 func (r *Reader) Next() int64 { return r.next }
 
-// Answer has the units of committed transactions, in order.
+// Answer returns the units of committed transactions, in order.
 func (r *Reader) Answer() Answer { return Answer{Class: OK, Units: r.units, More: r.more} }
 
-// ErrForeign says that the journal has records of others.
+// ErrForeign says that the journal has records that are not ours.
 var ErrForeign = errors.New("somebody else writes to the journal: it holds records outside of transactions")
 
-// Feed takes the next batch. A Fetch returns whole batches, also one that begins before
-// the offset asked for. It says whether the marker was reached, or enough was read.
+// Feed takes the next batch. Fetch returns whole batches, so the first one may begin before the offset
+// asked for. Feed reports whether the marker was reached, or enough was read.
 func (r *Reader) Feed(b *LogBatch) (done bool, err error) {
 	end, from := b.Offset+int64(max(len(b.Records), 1)), r.next
 	if end <= from {
@@ -101,7 +101,7 @@ func (r *Reader) Feed(b *LogBatch) (done bool, err error) {
 		}
 		for _, u := range r.open[b.By.PID] {
 			r.units = append(r.units, u)
-			if u.Offset > r.from { // the first one is known: a page needs one more
+			if u.Offset > r.from { // the unit at from is known already, so it does not count
 				r.size += u.size()
 			}
 		}
@@ -126,12 +126,12 @@ func (r *Reader) Feed(b *LogBatch) (done bool, err error) {
 	return false, nil
 }
 
-// ErrJournal says that the journal is not the one known to the database, or has
-// lost records: nobody can tell which rows were published.
+// ErrJournal says that the journal is not the one that the database knows, or has lost records. So it is
+// not known which rows were published.
 var ErrJournal = errors.New("the journal does not fit the tally")
 
-// Beyond returns the units behind the last one known. The journal is read from that
-// one on, so it must be there, and the others must follow it without a gap.
+// Beyond returns the units behind the last known one. The journal is read from that one on. So it must be
+// the first of the units, and the others must follow it without a gap.
 func Beyond(last Placed, units []Placed) ([]Placed, error) {
 	if last.Number > 0 {
 		if len(units) == 0 || units[0].Number != last.Number || units[0].Offset != last.Offset {

@@ -2,26 +2,29 @@ package exactlyonce
 
 import "slices"
 
-// A coordinator of Kafka 4.3 or 4.4 gives up the end of a transaction in a partition that nobody
-// leads for a moment, and says that all is well (KAFKA-20734). The next marker of the producer id in
-// that partition ends both transactions, so before it can be an abort:
+// A coordinator of Kafka 4.3 or 4.4 may give up the end of a transaction in a partition that has no leader
+// for a moment, and still report success (KAFKA-20734). In that partition the producer id's next marker
+// ends both transactions: the one without its end, and the later one. So before that marker may be an
+// abort, a repair writes the missing commit markers:
 //
-//	sealLast    how did the last transaction end? What is open is ended first, as its owner would.
-//	sealEpoch   if it was committed: an epoch for what follows. Its timeout says whose commit is brought
-//	            about, so that the next leader knows it too. In this epoch there is nothing but commits.
-//	sealPast    where a leadership begins: the journal says which partitions the transaction has rows in.
-//	            What the tally knows was proved before it was noted.
-//	sealLook    where is its end missing? Each of them has to answer.
-//	sealFix     the partitions, in a transaction without records
-//	sealCommit  EndTxn(commit): its marker is the one that was missing. Then from sealLast.
+//	sealLast    DescribeTransactions: how did the last transaction end? If it is open, it is aborted
+//	            first, as its owner would.
+//	sealEpoch   InitProducerId, if it was committed: an epoch of the repair's own. Its transaction timeout
+//	            names the producer of the commit, so that the next leader knows it too. In this epoch
+//	            nothing is asked for but commits.
+//	sealPast    at the start of a leadership: the journal names the partitions with rows of that
+//	            transaction. Transactions that the tally knows were proved before they were noted.
+//	sealLook    which of these partitions lack its end? Each of them has to answer.
+//	sealFix     these partitions are added to a transaction without records
+//	sealCommit  EndTxn(commit): its marker stands in for the missing one. Then again from sealLast.
 //
-// What is open at another epoch than the committed one is what an abort has left.
+// A transaction that is open at another epoch than the committed one was left open by an abort.
 type repair struct {
-	look  []Partition // may lack the end of a commit
-	past  Producer    // whose commit that is
-	as    Producer    // the current producer; when a leadership begins, another's
-	open  []Partition // lack it
-	owned bool        // sealEpoch is over
+	look  []Partition // partitions that may lack the end of the commit
+	past  Producer    // the producer of the commit
+	as    Producer    // the current producer; at the start of a leadership, a former leader's
+	open  []Partition // partitions that lack the end
+	owned bool        // sealEpoch is over: the current epoch is the repair's own
 }
 
 func (m *Machine) askRepair(r *Request) {
@@ -42,7 +45,7 @@ func (m *Machine) askRepair(r *Request) {
 	}
 }
 
-// repaired takes the answer to a step up to sealCommit.
+// repaired takes the answer to a step before sealInit.
 func (m *Machine) repaired(r *Request, a Answer) {
 	s := &m.seal
 	switch {
@@ -51,12 +54,12 @@ func (m *Machine) repaired(r *Request, a Answer) {
 	case a.Err != nil:
 		m.stop(a.Err)
 	case s.step == sealCommit, a.Class == Superseded, s.step == sealEpoch && a.Class == Busy:
-		m.goTo(sealLast, r.Try+1) // whatever the answer is
+		m.goTo(sealLast, r.Try+1) // whatever the answer is, sealLast tells more
 	case s.step == sealAbort && a.Class == Ended, s.step == sealAbort && a.Class == OK && m.id == Nobody:
-		m.goTo(sealLast, 0) // it was committed, or never began
+		m.goTo(sealLast, 0) // it was committed, never began, or is aborted now
 	case s.step == sealLook && a.Class != OK:
 		m.looked(r, a)
-	case s.step == sealFix && a.Class == Refused: // the others first
+	case s.step == sealFix && a.Class == Refused: // go on with the others
 		if s.open = slices.DeleteFunc(slices.Clone(s.open), func(p Partition) bool { return slices.Contains(a.Refused, p) }); len(s.open) == 0 {
 			s.step = sealLook
 		}
@@ -65,7 +68,7 @@ func (m *Machine) repaired(r *Request, a Answer) {
 		m.askStep(r.Try + 1)
 	case s.step == sealLast:
 		m.knowsLast(r, a)
-	case s.step == sealPast && a.Outcome == Undone: // by who led before, between the first two steps
+	case s.step == sealPast && a.Outcome == Undone: // a former leader aborted a transaction between sealLast and sealEpoch
 		m.goTo(sealInit, 0)
 	case s.step == sealPast:
 		m.knowsPlaces(a.Units)
@@ -84,7 +87,7 @@ func (m *Machine) repaired(r *Request, a Answer) {
 	}
 }
 
-// knowsLast goes on with what became of the last transaction.
+// knowsLast goes on according to how the last transaction ended.
 func (m *Machine) knowsLast(r *Request, a Answer) {
 	s := &m.seal
 	if m.id != Nobody && a.Producer != m.id {
@@ -109,8 +112,8 @@ func (m *Machine) knowsLast(r *Request, a Answer) {
 	}
 }
 
-// knowsPlaces has the partitions of the last transaction looked at. Units of earlier versions name none:
-// then it may be any.
+// knowsPlaces has the partitions of the last transaction looked at. Units of earlier versions name no
+// partitions: then all known ones are looked at.
 func (m *Machine) knowsPlaces(units []Placed) {
 	known := m.seal.targets
 	m.seal.look = []Partition{m.cfg.Journal}
@@ -131,10 +134,10 @@ func (m *Machine) knowsPlaces(units []Placed) {
 	m.goTo(sealLook, 0)
 }
 
-// looked: ends are missing, or it is not known whether they are.
+// looked takes an answer to sealLook that is not OK: some ends are missing, or some are not known.
 func (m *Machine) looked(r *Request, a Answer) {
 	if without := slices.Concat(a.Open, a.Unknown); len(without) > 0 {
-		m.seal.look = without // the others have theirs for good
+		m.seal.look = without // all others have their end, and keep it
 	}
 	if m.seal.open = a.Open; len(a.Open) > 0 {
 		m.goTo(sealFix, r.Try+1)

@@ -2,35 +2,36 @@ package exactlyonce
 
 import "slices"
 
-// A seal ends with an epoch under which nothing of earlier ones can happen any more, and
-// with all that they committed. It is the one procedure for the begin of a leadership, an
-// unknown outcome, partitions not seen before, and keeping the id alive. A leadership begins with
-// sealLast (machine_repair.go), which also ends what a former leader left open.
+// A seal gives us an epoch under which nothing of earlier epochs can take effect any more, and tells what
+// they committed. The same procedure serves the start of a leadership, an unknown outcome, partitions not
+// seen before, and keeping the transactional id alive. A leadership begins with sealLast
+// (machine_repair.go), which also ends a transaction that a former leader left open.
 //
-//	sealAbort    EndTxn(abort), if a transaction of ours may be open: InitProducerId
-//	             would fence ourselves. It must be answered, whatever the answer is.
-//	sealInit     a new epoch: all requests of the last one are refused from now on
-//	sealAdd      the partitions, and the journal, in a transaction without records
+//	sealAbort    EndTxn(abort), if a transaction of ours may be open: otherwise InitProducerId
+//	             would fence ourselves. The step needs an answer, whichever it is.
+//	sealInit     InitProducerId: a new epoch. All requests of the last one are refused from now on.
+//	sealAdd      the partitions and the journal are added to a transaction without records
 //	sealEnd      EndTxn(abort): its marker raises the epoch in each partition, so that
-//	             delayed batches of older ones are refused there
-//	sealConfirm  InitProducerId: another answer than 51 says that no marker is waited for,
-//	             and from now on requests of the seal, repeated or delayed, are refused. A
-//	             try without an answer may come late, be taken for a repeated one, and have
-//	             the coordinator forget how a transaction ended: so ask once more after it.
-//	sealProve    the marker is there: a coordinator may have given it up (KAFKA-20734).
-//	             A partition without it is not sound, and gets no record.
-//	sealRead     the journal, up to our own marker
+//	             delayed batches of older epochs are refused there
+//	sealConfirm  InitProducerId: an answer other than 51 says that no marker is outstanding.
+//	             From then on requests of the seal, repeated or delayed, are refused. A try
+//	             without an answer may arrive late. The coordinator may take it for a repeated
+//	             one, and forget how a transaction ended. So the step is asked once more after it.
+//	sealProve    is the marker in each partition? A coordinator may have given it up
+//	             (KAFKA-20734). A partition without it is not sound, and gets no record.
+//	sealRead     the journal is read up to our own marker
 //
-// Until the last step nothing but the epoch has changed, so each step is repeated until
-// it is answered. The abort must not end what was committed, in a partition where a commit's
-// marker was given up. So, where a commit may have come before, machine_repair.go comes first.
+// Until the last step nothing but the epoch has changed, so each step is repeated until it is answered.
+//
+// In a partition where the coordinator gave up the marker of a commit, the seal's abort would end the
+// committed transaction. So machine_repair.go comes first wherever a commit may have come before.
 type seal struct {
 	step    step
-	leads   bool // the begin of a leadership
+	leads   bool // the seal begins a leadership
 	targets []Partition
-	marker  Producer // of the abort marker
+	marker  Producer // the producer of the abort marker
 	more    bool     // the journal was not read to the end
-	silent  bool     // a try of sealConfirm had no answer
+	silent  bool     // some try of sealConfirm was not answered
 	repair
 }
 
@@ -79,7 +80,7 @@ func (m *Machine) askStep(try int) {
 		r.Kind, r.Partitions, r.Of, r.Marker = Ends, m.seal.targets, m.seal.marker, true
 	case sealRead:
 		r.Kind, r.From, r.Until = Read, m.last.Offset, m.seal.marker
-		if m.seal.leads { // else it can only be our last transaction
+		if m.seal.leads { // otherwise only our last transaction can be there
 			r.Most = m.cfg.PageBytes
 		}
 	default:
@@ -88,7 +89,7 @@ func (m *Machine) askStep(try int) {
 	m.ask(r)
 }
 
-// goTo goes on with another step.
+// goTo asks the request of another step.
 func (m *Machine) goTo(next step, try int) {
 	m.seal.step = next
 	m.askStep(try)
@@ -104,14 +105,15 @@ func (m *Machine) sealed(r *Request, a Answer) {
 	case a.Err != nil:
 		m.stop(a.Err)
 	case m.seal.step == sealInit && a.Class == Busy && m.seal.leads:
-		m.goTo(sealLast, r.Try+1) // a transaction was there after all
+		m.goTo(sealLast, r.Try+1) // the coordinator has a transaction after all
 	case m.seal.step == sealAdd && a.Class == Refused:
-		// The coordinator refuses all for one, so those that cannot be added are dropped. They are not
-		// sound: before rows go there, another seal tries them again. Without the journal nothing can be done.
+		// The coordinator refuses all partitions if it refuses one, so those that cannot be added are
+		// dropped. They are not sound: before rows go there, another seal tries them again. The journal is
+		// never dropped.
 		m.drop(a.Refused)
 		m.askStep(r.Try + 1)
 	case m.seal.step == sealEnd && a.Class == Ended:
-		m.goTo(sealInit, r.Try+1) // our transaction is not there: from the beginning
+		m.goTo(sealInit, r.Try+1) // our transaction is not there: begin again with a new epoch
 	case m.seal.step == sealProve && a.Class != OK:
 		m.unproven(r, a)
 	case a.Class != OK:
@@ -122,7 +124,7 @@ func (m *Machine) sealed(r *Request, a Answer) {
 	}
 }
 
-// drop leaves partitions out of the seal, but never the journal.
+// drop leaves partitions out of the seal, except for the journal, and withdraws their records.
 func (m *Machine) drop(these []Partition) {
 	m.seal.targets = slices.DeleteFunc(slices.Clone(m.seal.targets), func(p Partition) bool {
 		return p != m.cfg.Journal && slices.Contains(these, p)
@@ -135,8 +137,8 @@ func (m *Machine) drop(these []Partition) {
 	}
 }
 
-// unproven asks again for markers. Partitions without them are not sound; the journal cannot be
-// left out, since it is read up to its marker.
+// unproven takes an answer that some partitions lack the marker. After some tries it drops them, so they
+// are not sound. The journal cannot be dropped, since it is read up to its marker.
 func (m *Machine) unproven(r *Request, a Answer) {
 	switch {
 	case r.Try < triesForEnds || len(a.Open)+len(a.Unknown) == 0 || slices.Contains(a.Unknown, m.cfg.Journal):
@@ -149,7 +151,7 @@ func (m *Machine) unproven(r *Request, a Answer) {
 	}
 }
 
-// stepped goes on to the next step.
+// stepped takes the result of a step and goes on to the next one.
 func (m *Machine) stepped(a Answer) {
 	switch m.seal.step {
 	case sealInit:
@@ -173,7 +175,7 @@ func (m *Machine) stepped(a Answer) {
 	m.askStep(0)
 }
 
-// adopt takes a new epoch. Sequences begin at 0 with it.
+// adopt takes over a new epoch. Its sequence numbers begin at 0.
 func (m *Machine) adopt(id Producer) { m.id, m.seqs = id, map[Partition]int32{} }
 
 func (m *Machine) journalRead(units []Placed, more bool) {

@@ -5,45 +5,46 @@ import (
 	"slices"
 )
 
-// A transaction takes what is queued when it begins, so its size follows the load: one row on an
-// idle stream, thousands in a catch-up. The journal is written together with the rows that it
-// names, and all is committed when all was acknowledged. If a named row is refused, which is rare,
-// the transaction is ended. The next one is careful: it names only what was acknowledged.
+// transaction is one Kafka transaction. It takes the records that are queued when it begins, up to
+// Config.MaxRows. So its size follows the load: one row on an idle stream, thousands in a catch-up. The
+// journal's units are written together with the rows that they name, and the transaction is committed when
+// all of them are acknowledged. It is rare that Kafka refuses a named row. Then the transaction is aborted,
+// and the next one is careful: it writes the journal last, and names only acknowledged rows.
 type transaction struct {
 	records  []*Record // in order of publishing
 	out      map[*Record]bool
-	portions []*portion // journal's last
+	portions []*portion // the journal's is the last one
 	units    []Unit
-	named    [][]*Record // of each unit
-	placed   []Placed    // acknowledged units
-	isNamed  bool        // its units are made
-	why      Cause       // it is in doubt
+	named    [][]*Record // the records of each unit
+	placed   []Placed    // acknowledged units, with their offsets
+	isNamed  bool        // the units are made
+	why      Cause       // the cause, if the transaction is in doubt
 }
 
-// portion is a partition's part of a transaction: one batch in flight.
+// portion is the part of a transaction that goes to one partition. At most one batch of it is in flight.
 type portion struct {
 	at       Partition
 	todo     []*Record
 	inFlight *Request
-	most     int // rows of a batch, halved by refusals
+	most     int // maximum rows of a batch; halved while it is not known which record is refused
 	acked    []*Record
-	last     int64 // offset of the last record, or -1
+	last     int64 // offset of the last acknowledged record, or -1 if it is not known
 }
 
-// Batch is sent unchanged until its outcome is known.
+// Batch is a batch of records for one partition. It is resent unchanged until its outcome is known.
 type Batch struct {
 	At      Partition
 	By      Producer
 	Seq     int32
 	Records []*Record
-	Units   []Unit // of the journal
-	open    bool   // a try may have been appended
+	Units   []Unit // instead of Records, in the journal's batches
+	open    bool   // an earlier try may have been appended
 }
 
 func (b *Batch) count() int32 { return int32(len(b.Records) + len(b.Units)) }
 
-// begin opens a transaction with the first rows of the queue; before that, partitions
-// not seen before are sealed.
+// begin opens a transaction with the first records of the queue. If some of their partitions are not sound
+// yet, it begins a seal of these instead.
 func (m *Machine) begin() {
 	n := min(len(m.queue), m.cfg.MaxRows)
 	tx := &transaction{records: slices.Clone(m.queue[:n]), out: map[*Record]bool{}}
@@ -85,7 +86,8 @@ func (tx *transaction) partitions() []Partition {
 	return out
 }
 
-// remaining are the records of an aborted transaction, in their old order.
+// remaining returns the records of an aborted transaction that are still to be published, in their old
+// order.
 func (tx *transaction) remaining() []*Record {
 	return slices.DeleteFunc(slices.Clone(tx.records), func(r *Record) bool { return tx.out[r] })
 }
@@ -117,7 +119,7 @@ func (m *Machine) added(r *Request, a Answer) {
 	}
 }
 
-// out gives back the portion's records that were not appended.
+// out withdraws the portion's records that are not acknowledged. None of them was appended.
 func (m *Machine) out(l *portion) {
 	for _, r := range l.todo {
 		m.tx.out[r] = true
@@ -126,7 +128,7 @@ func (m *Machine) out(l *portion) {
 	l.todo = nil
 }
 
-// send gives the portion's next batch out.
+// send sends the portion's next batch, if there is one and none is in flight.
 func (m *Machine) send(l *portion) {
 	if l.inFlight != nil || len(l.todo) == 0 {
 		return
@@ -140,8 +142,8 @@ func (m *Machine) put(l *portion, b *Batch) {
 	m.ready.Requests = append(m.ready.Requests, l.inFlight)
 }
 
-// produced takes the answer to a batch. Sending it again is safe as long as the
-// transaction is open: its sequence is taken once.
+// produced takes the answer to a batch. It is safe to resend a batch while its transaction is open: the
+// broker appends each sequence number once.
 func (m *Machine) produced(r *Request, a Answer) {
 	if m.state != producing {
 		return
@@ -156,7 +158,7 @@ func (m *Machine) produced(r *Request, a Answer) {
 		switch {
 		case len(r.Batch.Units) == 0:
 		case a.Offset < 0:
-			m.doubt(Unanswered) // where the units are is not known
+			m.doubt(Unanswered) // the offsets of the units are not known
 			return
 		case m.last.Number > 0 && a.Offset <= m.last.Offset:
 			m.stop(fmt.Errorf("%w: unit %d was written at offset %d, behind unit %d at offset %d: the topic was deleted and created again, or lost records",
@@ -204,8 +206,8 @@ func (m *Machine) ack(l *portion, b *Batch, offset int64) {
 	m.send(l)
 }
 
-// refuse takes the refused record out, once it is known which it is. Nothing of the
-// batch was appended, so the transaction is sound.
+// refuse removes the refused record from the portion, once it is known which one that is. None of the
+// batch's records was appended, so the transaction goes on.
 func (m *Machine) refuse(l *portion, b *Batch, bad []int) {
 	switch {
 	case len(b.Records) == 1:
@@ -221,7 +223,7 @@ func (m *Machine) refuse(l *portion, b *Batch, bad []int) {
 	m.send(l)
 }
 
-// refuseRecord also withdraws what is behind the record in its key's order.
+// refuseRecord refuses one record, and withdraws the later records of its key.
 func (m *Machine) refuseRecord(l *portion, bad *Record) {
 	behind := false
 	l.todo = slices.DeleteFunc(l.todo, func(r *Record) bool {
@@ -243,7 +245,7 @@ func (m *Machine) refuseRecord(l *portion, bad *Record) {
 	}
 }
 
-// next writes the journal, and commits when every row and the journal are acknowledged.
+// next writes the journal, and commits once all rows and units are acknowledged.
 func (m *Machine) next() {
 	if m.state != producing || m.careful && m.tx.open() {
 		return
@@ -263,13 +265,13 @@ func (m *Machine) next() {
 	}
 }
 
-// open says that something is not acknowledged.
+// open reports whether some record or unit is not acknowledged yet.
 func (tx *transaction) open() bool {
 	return slices.ContainsFunc(tx.portions, func(l *portion) bool { return l.inFlight != nil || len(l.todo) > 0 })
 }
 
-// name makes the units: each of one table, since one statement marks its rows. A
-// transaction whose rows were all refused has none.
+// name makes the units. Each has rows of one table only, since one statement marks its rows. A transaction
+// whose rows were all refused has no units.
 func (tx *transaction) name(number uint64, cfg Config) {
 	tx.isNamed = true
 	var tables []string
@@ -307,7 +309,7 @@ func (tx *transaction) name(number uint64, cfg Config) {
 	}
 }
 
-// fitting is how many of them, at least one, go together into so many bytes.
+// fitting returns how many of the elements, but at least one, fit into most bytes.
 func fitting[T any](all []T, most int, size func(T) int) int {
 	sum := 0
 	for i := range all {
@@ -318,7 +320,7 @@ func fitting[T any](all []T, most int, size func(T) int) int {
 	return len(all)
 }
 
-// committed takes the answer to the commit. Anything but success is no answer.
+// committed takes the answer to the commit. Any class but OK leaves the outcome open.
 func (m *Machine) committed(a Answer) {
 	if a.Class != OK {
 		m.doubt(causeOf(a.Class))
@@ -332,12 +334,12 @@ func (m *Machine) committed(a Answer) {
 	m.ask(r)
 }
 
-// triesForEnds is how often the ends of a transaction are asked for before they are taken for missing:
-// a quarter of a second.
+// triesForEnds is how many times the ends of a transaction are asked for again before they count as
+// missing. All tries take about a quarter of a second.
 const triesForEnds = 8
 
-// proved takes whether the committed transaction's end is in each partition. A coordinator may say
-// that it is committed, and give up the end of a partition that nobody led for a moment.
+// proved takes the answer whether the end of the committed transaction is in each partition. A coordinator
+// may report the commit although it has given up the end in a partition that had no leader for a moment.
 func (m *Machine) proved(r *Request, a Answer) {
 	switch {
 	case a.Class == OK:

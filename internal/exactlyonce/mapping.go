@@ -9,26 +9,26 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Mapping is a fingerprint of how a table's rows become records. Equal records of a row
-// have equal names only under the same mapping.
+// Mapping is a fingerprint of the settings that make records of a table's rows. It is a part of each name: a
+// row has the same name only under the same Mapping.
 type Mapping [4]byte
 
-// ErrMapping says that the mapping was changed while rows published with the earlier one were
-// still to be marked: nobody can tell which rows these are.
+// ErrMapping says that the mapping was changed while rows published with the earlier one were still to be
+// marked. Under the new mapping, these rows cannot be recognized.
 var ErrMapping = errors.New("rows were published with another mapping (topic, key, payload, created_at, or published to or from none) and are not marked yet")
 
-// ErrTakenOut says that a table was taken out of the stream, or renamed, before all of its
-// published rows were marked.
+// ErrTakenOut says that a table was taken out of the stream, or renamed, before all of its published rows
+// were marked.
 var ErrTakenOut = errors.New("rows were published and are not marked yet, and the stream does not have the table any more")
 
-// mappingVersion is increased when this program, with the same configuration, makes
-// another topic, key, value or time of creation of a row than before.
+// mappingVersion is raised when a new version of this program makes another topic, key, value or time of
+// creation of a row, with the same configuration.
 const mappingVersion = 1
 
-// mappings has the Mapping of each table, since names are made on the hot path.
+// mappings caches the Mapping of each table, since names are made on the hot path.
 var mappings sync.Map // of *outbox.Table
 
-// MappingOf is the table's.
+// MappingOf returns the Mapping of a table; the zero one for nil.
 func MappingOf(t *outbox.Table) Mapping {
 	if t == nil {
 		return Mapping{}
@@ -41,17 +41,17 @@ func MappingOf(t *outbox.Table) Mapping {
 	return m
 }
 
-// fingerprint is of the settings that a name depends on. Those that are not set do not count,
-// so that a later program, which knows more of them, comes to the same.
+// fingerprint returns the Mapping of the settings that a name depends on. Settings that are not set do not
+// count, so that a later version of the program, which has more settings, computes the same.
 func fingerprint(m *outbox.Mapping) (out Mapping) {
 	of := map[string]any{
 		"version": mappingVersion, "topic": m.Topic, "key": m.Key, "payload": m.Payload, "created_at": m.CreatedAt,
 		"epoch": m.Epoch,
 	}
-	if m.Zone != nil { // of times in the payload
+	if m.Zone != nil { // it converts times in the payload
 		of["time_zone"] = m.Zone.String()
 	}
-	if m.Published == outbox.PublishedNone { // its rows are named in another way, see NameInLog
+	if m.Published == outbox.PublishedNone { // the names of its rows depend on more, see NameInLog
 		of["stateless"], of["id"] = true, m.ID
 	}
 	text, err := json.Marshal(of)
@@ -60,17 +60,17 @@ func fingerprint(m *outbox.Mapping) (out Mapping) {
 		err = json.Unmarshal(text, &settings)
 	}
 	if err == nil {
-		text, err = json.Marshal(set(settings)) // sorted by name
+		text, err = json.Marshal(set(settings)) // sorted by key
 	}
 	if err != nil {
-		panic(err) // a mapping is text, and lists and maps of text
+		panic(err) // a mapping is made of text, lists and maps, which can always be encoded
 	}
 	sum := sha256.Sum256(text)
 	copy(out[:], sum[:])
 	return out
 }
 
-// set leaves out the fields of objects that are not set.
+// set removes the fields of objects that are not set, at every level.
 func set(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -99,8 +99,8 @@ func unset(v any) bool {
 	return v == nil || v == false || v == "" || v == 0.0
 }
 
-// Unknown returns the first table with published rows to mark that is not among the tables; empty:
-// there is none.
+// Unknown returns the name of the first table that still has published rows to mark, but is not one of the
+// stream's tables; empty: there is none.
 func Unknown(missing []Placed, left []Left, tables []*outbox.Table) string {
 	known := make(map[string]bool, len(tables))
 	for _, t := range tables {
@@ -119,8 +119,8 @@ func Unknown(missing []Placed, left []Left, tables []*outbox.Table) string {
 	return ""
 }
 
-// Remapped returns the first table with published rows to mark whose mapping has changed since;
-// empty: there is none. See Unknown for tables that are not the stream's.
+// Remapped returns the name of the first table that still has published rows to mark, but has another
+// mapping now; empty: there is none. It ignores tables that are not the stream's, see Unknown.
 func Remapped(missing []Placed, left []Left, tables []*outbox.Table) string {
 	now := make(map[string]Mapping, len(tables))
 	for _, t := range tables {

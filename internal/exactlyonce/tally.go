@@ -6,31 +6,32 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Tally is what the database knows of a journal. A transaction that marks the rows of
-// a unit also notes the unit, once, and the rows that it could not mark: so marks and
-// the knowledge of them are kept together, or lost together.
+// Tally is what the database knows of a journal. The transaction that marks the rows of a unit also notes
+// the unit, once, and the rows that it could not mark. So marks and the knowledge of them are committed
+// together, and lost together.
 type Tally struct {
-	Journal string // the topic's id; empty: nothing was ever noted
-	// Closed by a clean stop, or by a leader that delivers at least once.
+	Journal string // the topic's id; empty: no unit was ever noted
+	// Closed says that the tally was closed: by a clean stop, or by a leader that delivers at least once.
 	Closed bool
-	// Head: every unit up to this one is noted. Its offset is where the journal is read from.
+	// Head is the last unit before the first gap: every unit up to it is noted. The journal is read from
+	// its offset on.
 	Head Placed
-	// Marked are the units behind the head that are noted, by number.
+	// Marked are the noted units behind the head: offsets by number.
 	Marked map[uint64]int64
-	// Left are published rows that are not marked: locked, not visible, or refused.
+	// Left are published rows that could not be marked: locked, not visible, or refused by the database.
 	Left []Left
-	// LSN: rows of tables without state are settled up to there.
+	// LSN is the position up to which all rows of tables without state are settled.
 	LSN outbox.LSN
 }
 
-// Left is a row that was published and is still to be marked.
+// Left is a row that was published and still has to be marked.
 type Left struct {
 	Unit  uint64
 	Table string
 	Name  Name
 }
 
-// Missing are the units that the database knows nothing of.
+// Missing returns the units that the database has not noted.
 func (t *Tally) Missing(units []Placed) []Placed {
 	return slices.DeleteFunc(slices.Clone(units), func(u Placed) bool {
 		_, noted := t.Marked[u.Number]
@@ -38,23 +39,23 @@ func (t *Tally) Missing(units []Placed) []Placed {
 	})
 }
 
-// Seen is what a look found of a named row.
+// Seen is the state in which a look found a named row.
 type Seen uint8
 
-// What can be found.
+// The states.
 const (
-	Pending Seen = iota + 1 // and its lock is ours
-	Locked                  // somebody else's lock: nothing is known
-	Absent                  // may still become visible
+	Pending Seen = iota + 1 // PENDING, and we hold its lock
+	Locked                  // somebody else holds its lock, so its state is not known
+	Absent                  // not visible; it may still become visible
 	Settled                 // terminal, or gone for good
 )
 
-// Settle says what a marking transaction does to a row that was published under a name,
-// and now has this state and name.
+// Settle says what a marking transaction does to a row that was published under a name, and now has this
+// state and name: mark it SENT, keep it in Tally.Left, or neither.
 func Settle(published Name, seen Seen, now Name) (mark, leave bool) {
 	switch seen {
 	case Pending:
-		return now == published, false // another name: another row, which was not published
+		return now == published, false // under another name it is another row, which was not published
 	case Locked, Absent:
 		return false, true
 	default:

@@ -11,15 +11,15 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Unit is one journal record: the names of rows of one table that one transaction
-// published. Units of committed transactions are numbered from 1 without gaps. The
-// rows of a unit are marked in one transaction of the database.
+// Unit is one record of the journal. It names rows of one table that one transaction published. The units
+// of committed transactions are numbered from 1 without gaps. One transaction of the database marks all
+// rows of a unit.
 type Unit struct {
 	Number uint64
 	Table  string
-	// UpTo, for a table without state, is the last commit of its rows; else 0.
+	// UpTo is the latest commit position of its rows if the table has no state; otherwise 0.
 	UpTo outbox.LSN
-	// Places are the partitions that its rows are in. Units of earlier versions have none.
+	// Places are the partitions that its rows are in. Earlier versions wrote units without them.
 	Places []Partition
 	Names  []Name
 }
@@ -30,20 +30,20 @@ type Placed struct {
 	Offset int64
 }
 
-// Name tells one published row from every other, also from a later one with its id.
+// Name identifies a published row. A later row with the same id has another name, see NameOf.
 type Name struct {
-	ID   string // empty for tables without state
+	ID   string // empty if the table has no state
 	Hash Hash
 }
 
-// Hash is the first half of a SHA-256, so that nobody can make two rows with one hash, and
-// behind it which mapping made the record.
+// Hash is the first half of a SHA-256, followed by the fingerprint of the mapping that made the record.
+// Half is enough: nobody can construct two rows with the same hash.
 type Hash [recordHash + len(Mapping{})]byte
 
 const recordHash = 16
 
-// NameOf names a row of a table with state by its id and what was published. A row
-// with the id of another has another name, unless its record is the same.
+// NameOf returns the name of a row whose table has state: its id, and the hash of its topic, key, value and
+// time of creation. A later row with the same id has the same name only if all of these are equal, too.
 func NameOf(r *outbox.Row) Name {
 	h := sha256.New()
 	field(h, []byte(r.Topic))
@@ -53,10 +53,10 @@ func NameOf(r *outbox.Row) Name {
 	return Name{ID: r.ID, Hash: half(h, r.Table)}
 }
 
-// NameInLog names a row of a table without state by its place in the WAL, its table and id, and what was
-// published. Rows of one transaction that are alike in all of it share a name, and one of them is as good as
-// another. A failover may give positions, transaction ids and row ids out again; the time of the commit tells
-// these apart.
+// NameInLog returns the name of a row whose table has no state: the hash of its place in the WAL, its table
+// and id, and its topic, key and value. Rows of one transaction that are alike in all of this share a name,
+// and can stand in for each other. After a failover the server may use positions, transaction ids and row
+// ids again; the time of the commit distinguishes such rows.
 func NameInLog(r *outbox.Row) Name {
 	h := sha256.New()
 	for _, n := range []uint64{uint64(r.Commit), uint64(r.XID), uint64(r.CommitTime)} {
@@ -85,7 +85,7 @@ func number(h hash.Hash, n uint64) {
 	_, _ = h.Write(b[:]) // never fails
 }
 
-// field writes bytes behind their length, so that no two lists of fields are alike.
+// field writes b after its length, so that two different lists of fields never write the same bytes.
 func field(h hash.Hash, b []byte) {
 	number(h, uint64(len(b)))
 	_, _ = h.Write(b) // never fails
@@ -99,16 +99,16 @@ func nullable(h hash.Hash, b []byte) {
 	field(h, b)
 }
 
-// The first byte of an encoded unit. Earlier versions of this program wrote the first one, or
-// the second if the unit has UpTo; neither has places.
+// The version is the first byte of an encoded unit. Earlier versions of this program wrote unitVersion, or
+// unitOfLog for a unit with UpTo; these hold no places. This one writes unitPlaced.
 const (
 	unitVersion = 1
 	unitOfLog   = 2
 	unitPlaced  = 3
 )
 
-// Append appends the unit as a journal record holds it: version, number, table, commit or 0, count and
-// places, count and of each name the id and the hash.
+// Append appends the unit in the encoding of a journal record: version, number, table, UpTo, the number of
+// places and the places, the number of names and of each name the id and the hash.
 func (u *Unit) Append(b []byte) []byte {
 	b = append(b, unitPlaced)
 	b = binary.AppendUvarint(b, u.Number)
@@ -126,7 +126,7 @@ func (u *Unit) Append(b []byte) []byte {
 	return b
 }
 
-// size is about how many bytes Append appends.
+// size is the approximate number of bytes that Append appends.
 func (u Unit) size() int {
 	n := 32 + len(u.Table)
 	if u.UpTo > 0 {
@@ -149,7 +149,7 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// Errors of records that are no units.
+// Errors of records that are not units.
 var (
 	errShort   = errors.New("the record ends too early")
 	errLonger  = errors.New("the record goes on behind its last name")
@@ -174,7 +174,7 @@ func ParseUnit(b []byte) (u Unit, err error) {
 	}
 	n := p.uvarint()
 	if n > uint64(len(p.b))/(1+uint64(len(Hash{}))) {
-		return u, errShort // before memory for a count that somebody made up
+		return u, errShort // before memory is allocated for an invented count
 	}
 	u.Names = make([]Name, n)
 	for i := range u.Names {
@@ -187,7 +187,7 @@ func ParseUnit(b []byte) (u Unit, err error) {
 	return u, p.err
 }
 
-// parser reads fields until one is not there.
+// parser reads fields one by one. After the first missing field it has an error and returns zeros.
 type parser struct {
 	b   []byte
 	err error
@@ -220,7 +220,7 @@ func (p *parser) places() []Partition {
 	n := p.uvarint()
 	switch {
 	case n > uint64(len(p.b))/2:
-		p.err = errShort // before memory for a count that somebody made up
+		p.err = errShort // before memory is allocated for an invented count
 		return nil
 	case n == 0:
 		return nil
