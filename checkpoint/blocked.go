@@ -7,26 +7,27 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// With on_failed: block a key waits for the operator while any of its rows is FAILED. Its
-// park remembers one of them, also after a start, and looks at it now and then. When that
-// one is no longer FAILED, the table is asked for another.
+// With on_failed: block, a key waits for the operator while any of its rows is FAILED. The key's park
+// remembers one of these rows, also after a restart, and that row is looked at from time to time. When it
+// is no longer FAILED, the table is asked for another FAILED row of the key.
 
-// blockedKey is the state of the FAILED row that a blocked key's park remembers (RowID, created).
+// blockedKey is the part of a park that only a blocked key has: the state of the FAILED row that the park
+// remembers (RowID, created).
 type blockedKey struct {
-	// blocker matters with CauseBlocked only; with another cause it is stillFailed. While any
-	// is sought, Core.seeking is set.
+	// blocker is meaningful only with CauseBlocked; with every other cause it is stillFailed. While a park
+	// has sought, Core.seeking is set.
 	blocker blocker
 }
 
 type blocker uint8
 
 const (
-	stillFailed blocker = iota // it is FAILED, as far as is known
-	gone                       // it is FAILED no more: another row of the key may be
-	sought                     // the table is asked for another
+	stillFailed blocker = iota // as far as is known, the row is FAILED
+	gone                       // the row is not FAILED any more; another row of the key may be
+	sought                     // the table is asked for another FAILED row of the key
 )
 
-// block parks the key of a FAILED row for the operator.
+// block parks the key of a FAILED row until the operator deals with the row.
 func (c *Core) block(r *outbox.Row) {
 	if p := c.parks.of(outbox.KeyScope(r)); p != nil && p.Cause == outbox.CauseBlocked && p.blocker == stillFailed {
 		return
@@ -35,22 +36,21 @@ func (c *Core) block(r *outbox.Row) {
 	p.RowID, p.created = strings.Clone(r.ID), r.CreatedAt // see owned
 }
 
-// leaveToOperator keeps a key parked while the row is FAILED, which is looked at
-// again at next.
+// leaveToOperator keeps a key parked while the row is FAILED. The row is looked at again at next.
 func (c *Core) leaveToOperator(p *park, id string, created int64, next time.Time) {
 	c.parks.setCause(p, outbox.CauseBlocked)
 	p.RowID, p.created, p.Next = strings.Clone(id), created, next
 	p.version++
 }
 
-// freeKey leaves a key that was the operator's to the sweeper.
+// freeKey ends the wait for the operator: the key is left to the sweeper.
 func (c *Core) freeKey(p *park) {
 	c.parks.setCause(p, outbox.CauseRowError)
 	p.RowID, p.created, p.Next = "", 0, time.Time{}
 	p.version++
 }
 
-// checkBlocked looks at the FAILED rows that keep their keys parked.
+// checkBlocked asks for looks at the FAILED rows that keep their keys parked.
 func (c *Core) checkBlocked() {
 	for _, p := range c.parks.awake {
 		if p.Cause != outbox.CauseBlocked || p.blocker != stillFailed || p.Next.After(c.now) || len(c.ready.Check) == c.cfg.PageRows {
@@ -65,7 +65,7 @@ func (c *Core) checkBlocked() {
 	}
 }
 
-// checkedBlocked takes what a look says of a FAILED row, if its key's park still
+// checkedBlocked takes the result of a look at a FAILED row. It counts only if the key's park still
 // remembers that row.
 func (c *Core) checkedBlocked(a outbox.Checked) {
 	p := c.parks.ofKey(a.Row)
@@ -79,7 +79,7 @@ func (c *Core) checkedBlocked(a outbox.Checked) {
 	}
 }
 
-// seekFailed asks for FAILED rows of the blocked keys whose remembered row is gone.
+// seekFailed asks for FAILED rows of the blocked keys whose remembered row is not FAILED any more.
 func (c *Core) seekFailed() {
 	if c.seeking {
 		return
@@ -92,7 +92,7 @@ func (c *Core) seekFailed() {
 	c.ready.Failed = c.seeking
 }
 
-// FailedRows answers Failed. A key that has no FAILED row any more is free.
+// FailedRows answers Failed. Keys without a FAILED row are free.
 func (c *Core) FailedRows(rows []*outbox.Row) {
 	c.seeking = false
 	for _, r := range rows {
@@ -107,14 +107,14 @@ func (c *Core) FailedRows(rows []*outbox.Row) {
 	}
 }
 
-// FailedRefused answers Failed: the database refuses the statement for a table.
-// It is asked again later.
+// FailedRefused answers Failed: the database refuses the statement for a table. Failed is asked for again
+// later.
 func (c *Core) FailedRefused(t *outbox.Table, err error) {
 	c.dropSought()
 	c.parkRefused(t, err)
 }
 
-// dropSought: there is no answer. The keys stay parked.
+// dropSought ends the search without an answer. The keys stay parked.
 func (c *Core) dropSought() {
 	c.seeking = false
 	for _, p := range c.parks.list {

@@ -8,7 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Checked answers Check, every row of it, read in one snapshot.
+// Checked answers Check. It has an answer for every row of the request, all read in one snapshot.
 func (c *Core) Checked(answers []outbox.Checked) {
 	c.looks.checking = false
 	g := c.gate
@@ -31,15 +31,15 @@ func (c *Core) Checked(answers []outbox.Checked) {
 			c.checked(&g.keyQueue, h, a.State)
 		}
 	}
-	for _, s := range c.looks.queues { // now, so that what the gate let out went behind them
+	for _, s := range c.looks.queues { // only now: rows that the gate let out above had to queue behind these
 		if !s.locks() {
 			s.asked = nil
 		}
 	}
 }
 
-// CheckRefused answers Check: the database refuses the statement for a table.
-// Its rows are the sweeper's then; the others are asked for again.
+// CheckRefused answers Check: the database refuses the statement for a table. Its rows are left to the
+// sweeper; the other rows are asked for again.
 func (c *Core) CheckRefused(t *outbox.Table, err error) {
 	c.looks.checking = false
 	c.parkRefused(t, err)
@@ -57,9 +57,9 @@ func (c *Core) CheckRefused(t *outbox.Table, err error) {
 	}
 }
 
-// Claimed answers Claim: every row of it. Those that are PENDING are ours now: each of
-// them gets either a mark or an Unclaim. An answer that comes after its connection has
-// ended unlocks its rows.
+// Claimed answers Claim, for every row of the request. We hold the locks of those that are PENDING: each of
+// them gets a mark or an Unclaim. If the answer comes after its connection has ended, its rows are
+// unlocked.
 func (c *Core) Claimed(answers []outbox.Checked) {
 	var q *lookQueue // nil: not the outstanding claim
 	if c.looks.claims.first == answers[0].Row {
@@ -81,25 +81,25 @@ func (c *Core) Claimed(answers []outbox.Checked) {
 				c.looks.claims.lock(&c.rows.entries[h], cl)
 			}
 			c.checked(&q.keyQueue, h, a.State)
-			if c.rows.entries[h].state == queued { // behind one that waits
+			if c.rows.entries[h].state == queued { // it waits behind another row of its key
 				c.unclaim(h)
 			}
 		}
 	}
 }
 
-// ClaimRefused answers Claim: the database refuses the statement for the table.
-// Its rows are the sweeper's then.
+// ClaimRefused answers Claim: the database refuses the statement for the table. Its rows are left to the
+// sweeper.
 func (c *Core) ClaimRefused(t *outbox.Table, err error) {
 	c.parkRefused(t, err)
-	if q := c.looks.claims.asking; q != nil { // else draining
+	if q := c.looks.claims.asking; q != nil { // nil while draining
 		q.queue, q.asked = append(q.asked, q.queue...), nil
 		c.looks.claims.answered()
 	}
 }
 
-// renew replaces a row by what a look saw of it. Under another key, its place is among that
-// key's rows from now on.
+// renew replaces a row by its state in a look. If its key has changed, the row now has its place among that
+// key's rows.
 func (c *Core) renew(h uint32, a *outbox.Checked) {
 	e := &c.rows.entries[h]
 	created := e.row.CreatedAt
@@ -110,8 +110,8 @@ func (c *Core) renew(h uint32, a *outbox.Checked) {
 	c.rows.resized(h)
 }
 
-// looked tells the sink what a look saw of a row that waits there. A row that belongs elsewhere now leaves the sink and is
-// published again, behind the rows of its new key.
+// looked passes the result of a look to the sink, for a row that waits there. If the row has another key,
+// topic or cluster now, it leaves the sink and is published again, behind the rows of its new key.
 func (c *Core) looked(h uint32, a *outbox.Checked) {
 	e := &c.rows.entries[h]
 	was := e.row
@@ -154,13 +154,14 @@ func (c *Core) answerSink(a outbox.Checked) {
 	}
 }
 
-// samePlace says that b can take a's place in the sink. A row that names another partition than before goes there in its turn.
+// samePlace reports whether b can take a's place in the sink. A row that now names a partition, or no
+// longer names one, has to leave the sink; a row that names another one than before may stay.
 func samePlace(a, b *outbox.Row) bool {
 	partition := a.Partition == b.Partition || a.Partition >= 0 && b.Partition >= 0
 	return b.Err == nil && a.Cluster == b.Cluster && a.Topic == b.Topic && partition && (a.Key == nil) == (b.Key == nil) && bytes.Equal(a.Key, b.Key)
 }
 
-// checked does what the look at a row says.
+// checked acts on the result of a look at a row: it settles, leaves or publishes the row, or lets it wait.
 func (c *Core) checked(q *keyQueue, h uint32, a outbox.CheckState) {
 	row := c.rows.entries[h].row
 	p := c.leftUnder(&c.rows.entries[h])
@@ -173,12 +174,13 @@ func (c *Core) checked(q *keyQueue, h uint32, a outbox.CheckState) {
 	case a == outbox.CheckSettled:
 		c.settle(h)
 	case a == outbox.CheckWaits:
-		c.watch.expectAt(c.now.Add(askSoon)) // the table says until when
+		c.watch.expectAt(c.now.Add(askSoon)) // by then the table may say when the row is due
 		c.settle(h)
 	case p != nil:
 		c.leaveRead(h, p)
 	case a == outbox.CheckInvisible:
-		// The application's own relay begins when the commit returns, so a head start begins again.
+		// The application's own relay may begin only when the commit returns, so the head start begins
+		// again.
 		q.wait(h, outbox.KeyScope(row), c.now.Add(max(invisibleWait, row.Table.Mapping.HeadStart)))
 	case a == outbox.CheckAgain:
 		q.wait(h, outbox.KeyScope(row), c.now)

@@ -3,23 +3,25 @@ package checkpoint
 import "github.com/outbox-cdc/outbox-cdc/internal/outbox"
 
 const (
-	// claimRows is the most rows of one claim: no more are locked than are soon marked.
+	// claimRows is the maximum number of rows of one claim. Rows should not be locked long before they are
+	// marked.
 	claimRows = 500
-	// maxClaims is how many claims may have unmarked rows. Each has its own connection
-	// (statusupdater.Config.Claims), which a trigger can hold for as long as a statement may
-	// take, so each of several claiming tables has a share of them.
+	// maxClaims is the maximum number of claims with unmarked rows. Each has a connection of its own
+	// (statusupdater.Config.Claims), which a trigger can hold for as long as a statement may take. So where
+	// several tables claim, each has a share of the connections.
 	maxClaims = 4
 )
 
-// claims are the locks of rows: those that are asked for, and those that are held.
+// claims keeps account of row locks: the outstanding request, and the locks held.
 type claims struct {
-	// asking is the queue of the outstanding request, first the first of its rows: an answer
-	// that begins with another row is not this request's. Both are nil if there is none.
+	// asking is the queue that the outstanding request is for. first is the request's first row: an answer
+	// that begins with another row belongs to an earlier request. Both are nil if no request is
+	// outstanding.
 	asking *lookQueue
 	first  *outbox.Row
-	// open counts the claims with rows that are not marked yet; lookQueue.claims those of one table.
+	// open counts the claims with rows that are not marked yet. lookQueue.claims counts those of one table.
 	open     int // at most maxClaims
-	perTable int // the most of them for one table
+	perTable int // maximum of open claims for one table
 }
 
 func newClaims(tables []*outbox.Table) claims {
@@ -32,8 +34,8 @@ func newClaims(tables []*outbox.Table) claims {
 	return claims{perTable: max(1, maxClaims/max(1, claiming))}
 }
 
-// free says that no request is outstanding, and that the stream and the table's share have a
-// connection left.
+// free reports whether a claim may be asked for: no request is outstanding, and neither the stream nor the
+// table has used up its connections.
 func (s *claims) free(q *lookQueue) bool {
 	return s.asking == nil && s.open < maxClaims && q.claims < s.perTable
 }
@@ -43,14 +45,14 @@ func (s *claims) ask(q *lookQueue, rows []*outbox.Row) { s.asking, s.first = q, 
 // answered ends the outstanding request.
 func (s *claims) answered() { s.asking, s.first = nil, nil }
 
-// claim is rows locked in the database by one request, until each has been
-// marked or given up.
+// claim is a set of rows that one request has locked in the database. It ends when each of them is marked
+// or given up.
 type claim struct {
 	queue *lookQueue
 	rows  int
 }
 
-// lock notes that the row is one of the claim's.
+// lock adds the row to the claim.
 func (s *claims) lock(e *entry, cl *claim) {
 	if cl.rows == 0 {
 		s.open++
@@ -60,7 +62,7 @@ func (s *claims) lock(e *entry, cl *claim) {
 	e.claim = cl
 }
 
-// release notes that the row's outcome is written, or that it is given up.
+// release takes the row out of its claim: its outcome is written, or the row is given up.
 func (s *claims) release(e *entry) {
 	cl := e.claim
 	if cl == nil {

@@ -6,14 +6,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// gate keeps the WAL's rows of some scopes in memory, in order, during a hand-back and
-// until the WAL has reached check. Rows up to check are looked at before they are
-// published. There is one gate at a time.
+// gate keeps the WAL's rows of some scopes in memory, in order: during a hand-back and then, as after a start,
+// until the WAL has reached check. Rows up to check are looked at before they are published. There is at most
+// one gate.
 type gate struct {
-	// Kept are rows of keys, if it is set, else rows of park, else all rows.
+	// If keys is set, the gate keeps the rows of these keys; else those of park; else all rows.
 	park *park
 	keys map[outbox.Scope]bool
-	// keeping: the hand-back has not removed its parks yet; nothing comes out.
+	// keeping says that the hand-back has not removed its parks yet. Until then no row leaves the gate.
 	keeping bool
 	check   outbox.LSN
 	keyQueue
@@ -26,7 +26,7 @@ func (g *gate) keeps(r *outbox.Row) bool {
 	return g.park == nil || g.park.takes(r)
 }
 
-// drainGate lets rows out in order: those up to check only after a look.
+// drainGate publishes kept rows in order. Rows up to check are looked at first.
 func (c *Core) drainGate() {
 	g := c.gate
 	if g == nil || g.keeping || c.looks.checking {
@@ -39,8 +39,8 @@ func (c *Core) drainGate() {
 	}
 }
 
-// letOut goes through the queue until a batch to look at is full, or until
-// rows follow that must come after the batch. It returns how many it dealt with.
+// letOut goes through the queue. It ends when a batch of looks is full, or at the first row that must wait
+// for the answers to that batch. It returns how many rows have left the queue.
 func (c *Core) letOut(g *gate) int {
 	for i, h := range g.queue {
 		r := c.rows.entries[h].row
@@ -65,7 +65,7 @@ func (c *Core) letOut(g *gate) int {
 	return len(g.queue)
 }
 
-// dropGate forgets the kept rows with their holds: the connection is over.
+// dropGate forgets the kept rows, and their holds with them: the connection is over.
 func (c *Core) dropGate() {
 	if c.gate == nil {
 		return
@@ -74,10 +74,10 @@ func (c *Core) dropGate() {
 	c.gate = nil
 }
 
-// discardKept leaves kept rows to the sweeper: those of parks that are sweeping.
+// discardKept leaves those of the kept rows to the sweeper that a park in phase sweeping covers.
 func (c *Core) discardKept() {
 	if c.gate == nil {
-		return // draining
+		return // while draining
 	}
 	c.gate.queue = slices.DeleteFunc(c.gate.queue, func(h uint32) bool {
 		p := c.parks.discarding(c.rows.entries[h].row)

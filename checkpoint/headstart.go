@@ -7,17 +7,17 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// headStart has what decides when a row's head start began: when its commit is known to have been
-// over. Of an earlier connection nothing counts, since positions and ids are given out again.
+// headStart knows when a row's head start began: when its commit is known to have been over. A new
+// connection begins without any of this, since a failover may use positions and ids again.
 type headStart struct {
 	tables []*outbox.Table
-	// seen says how far the server's WAL had got by a time, horizons which transactions
-	// had ended.
+	// seen says how far the server's WAL had got at which time; horizons says which transactions had ended
+	// at which time.
 	seen     []sighting
 	horizons []horizon
 }
 
-// longest head start of the tables.
+// longest returns the longest head start of the tables.
 func (s *headStart) longest() time.Duration {
 	var longest time.Duration
 	for _, t := range s.tables {
@@ -26,39 +26,40 @@ func (s *headStart) longest() time.Duration {
 	return longest
 }
 
-// Inserted tells the server's insert position, as read on the connection's
-// server. It decides only when a head start began.
+// Inserted takes the server's insert position, read on the connection's server. It serves only to find out
+// when head starts began.
 func (c *Core) Inserted(at outbox.LSN) { c.headStart.inserted(at, c.now) }
 
-// sighting says that the server's WAL had got to insert at a time: what is before
-// it had been committed by then.
+// sighting says that the server's WAL had reached insert at this time. So every commit before insert was
+// over by then.
 type sighting struct {
 	insert outbox.LSN
 	at     time.Time
 }
 
-// Sightings are few, in the order of both fields.
+// Sightings are bounded in number, and ascend in both fields.
 const (
 	maxSightings  = 64
 	sightingEvery = 100 * time.Millisecond
 )
 
-// inserted remembers the server's insert position at a time.
+// inserted remembers the server's insert position, read at a time.
 func (s *headStart) inserted(at outbox.LSN, now time.Time) {
 	last := len(s.seen) - 1
 	switch {
 	case last >= 0 && at <= s.seen[last].insert:
 	case last >= 0 && now.Sub(s.seen[last].at) < sightingEvery:
 	case len(s.seen) == maxSightings:
-		s.seen[last] = sighting{at, now} // later than it was: the wait is longer, never shorter
+		s.seen[last] = sighting{at, now} // a later time than at first only lengthens the wait
 	default:
 		s.seen = append(s.seen, sighting{at, now})
 	}
 }
 
-// committedBy is when a row of the WAL, received now, was known to have been
-// committed. Rows come in the order of their commits. commit is where the commit's record
-// begins: while no other WAL is written, that position is seen before the commit, too.
+// committedBy returns the earliest time by which the commit of a row is known to have been over. The WAL
+// brings the row now, so it is now at the latest. Rows come in the order of their commits. commit is where
+// the commit record begins. While nothing else is written, a sighting may show that position before the
+// commit, so only a later position counts.
 func (s *headStart) committedBy(commit outbox.LSN, now time.Time) time.Time {
 	for len(s.seen) > 0 && s.seen[0].insert <= commit {
 		s.seen = s.seen[1:]
@@ -69,15 +70,14 @@ func (s *headStart) committedBy(commit outbox.LSN, now time.Time) time.Time {
 	return now
 }
 
-// horizon says that by a time every transaction with an id less than xmin had
-// ended. Rows of pages, which come in table order, are measured by it: a swept
-// backlog waits for its head start once, not page by page.
+// horizon says that at this time every transaction with an id below xmin had ended. It serves for the rows
+// of pages, which come in table order: so a swept backlog waits for its head start once, not page by page.
 type horizon struct {
 	xmin uint64
 	at   time.Time
 }
 
-// sight remembers a page's snapshot for as long as a head start takes.
+// sight remembers a page's snapshot for as long as the longest head start takes.
 func (s *headStart) sight(snapshot *outbox.Snapshot, now time.Time) {
 	longest := s.longest()
 	if longest == 0 {
@@ -91,8 +91,8 @@ func (s *headStart) sight(snapshot *outbox.Snapshot, now time.Time) {
 	}
 }
 
-// horizonOf is the xmin of the latest horizon that is a head start of the table ago, or
-// 0.
+// horizonOf returns the xmin of the latest horizon that is at least the table's head start ago; 0 if there
+// is none.
 func (s *headStart) horizonOf(t *outbox.Table, now time.Time) uint64 {
 	if t.Mapping.HeadStart == 0 {
 		return 0

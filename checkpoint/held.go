@@ -6,19 +6,20 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// heldRows are rows that wait in the sink for so long that it asks what they are now. They stay there: in flight, in their
-// order. So pages leave them out, hand-backs await them, and parks withdraw them, as ever.
+// heldRows are rows that have waited in the sink for so long that it asks for their present state. They
+// stay in flight and in their order there. So pages leave them out, hand-backs await them and parks
+// withdraw them, like all rows in the sink.
 type heldRows struct {
 	queue []uint32 // to be looked at
 	asked []uint32 // being looked at
 }
 
-// again puts those back that were being looked at, without an answer.
+// again puts the rows that were being looked at back into the queue, because their answer will not come.
 func (s *heldRows) again() { s.queue, s.asked = append(s.asked, s.queue...), nil }
 
-// stale takes the sink's question.
+// stale takes the sink's question about rows.
 func (c *Core) stale(rows []*outbox.Row) {
-	if c.draining { // nobody looks any more, and they were not sent
+	if c.draining { // there are no more looks, and these rows were not sent
 		c.ready.Commands = append(c.ready.Commands, outbox.Command{Withdraw: new(outbox.StreamScope())})
 		return
 	}
@@ -28,11 +29,11 @@ func (c *Core) stale(rows []*outbox.Row) {
 	}
 }
 
-// awaitsLook says that the sink still waits for the row's look.
+// awaitsLook reports whether the sink still waits for a look at the row.
 func (c *Core) awaitsLook(h uint32) bool { return c.rows.entries[h].stale }
 
-// turnHeld takes the next rows to be looked at. Once looks have added MaxBytes, it takes only rows that were looked at
-// before: no others are before them in their partitions.
+// turnHeld takes the next rows to look at. Looks can make rows longer. Once they have added MaxBytes in
+// all, only rows that were looked at before are taken: these are the ones in front in their partitions.
 func (c *Core) turnHeld() (rows []*outbox.Row) {
 	s := &c.looks.held
 	s.queue = slices.DeleteFunc(s.queue, func(h uint32) bool {

@@ -7,19 +7,20 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// keyQueue holds rows in memory that are looked at before they go on. Per key they
-// leave it in the order in which they came.
+// keyQueue holds rows in memory that are looked at before they go on. The rows of one key leave it in the
+// order in which they came.
 type keyQueue struct {
 	queue []uint32
-	// asked are being looked at. waiting are rows that are not visible yet, or another
-	// relay's, and the later rows of their keys, each until its key's time.
+	// asked are the rows that are being looked at. waiting are rows that are not visible yet or that
+	// another relay has, with the later rows of their keys. Each waits until its key's time in waitingKeys.
 	asked       []uint32
 	waiting     []uint32
 	waitingKeys map[outbox.Scope]time.Time
 	retry       time.Time // the earliest of waitingKeys
 }
 
-// wait makes the row's key wait; rows that follow wait behind it.
+// wait lets the row wait, and with it the rows of its key that follow. A key that waits already keeps its
+// time.
 func (q *keyQueue) wait(h uint32, key outbox.Scope, until time.Time) {
 	if q.waitingKeys == nil {
 		q.waitingKeys = map[outbox.Scope]time.Time{}
@@ -33,16 +34,16 @@ func (q *keyQueue) wait(h uint32, key outbox.Scope, until time.Time) {
 	q.waiting = append(q.waiting, h)
 }
 
-// waits says that an earlier row of the row's key waits.
+// waits reports whether an earlier row of the row's key waits.
 func (q *keyQueue) waits(r *outbox.Row) bool {
 	if len(q.waitingKeys) == 0 {
-		return false // as nearly always: no key is built
+		return false // the usual case: no key is built
 	}
 	_, waits := q.waitingKeys[outbox.KeyScope(r)]
 	return waits
 }
 
-// resume puts the keys whose wait is over back in front.
+// resume puts rows whose keys have waited long enough back at the front of the queue.
 func (c *Core) resume(q *keyQueue) {
 	if len(q.waitingKeys) == 0 || q.retry.After(c.now) {
 		return
@@ -67,7 +68,7 @@ func (c *Core) resume(q *keyQueue) {
 	}
 }
 
-// dropQueue forgets the queue's rows with their holds.
+// dropQueue forgets the queue's rows, and their holds with them.
 func (c *Core) dropQueue(q *keyQueue) {
 	for _, h := range slices.Concat(q.queue, q.asked, q.waiting) {
 		c.drop(h)

@@ -6,22 +6,23 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// retriedKey is what the park of a key, or of a row without one, knows of its rows that failed.
+// retriedKey is the part of a park that only a key, or a row without a key, has: which row has failed.
 type retriedKey struct {
-	// failedRow is the id of the row that failed last, if this process knows. Only it can end
-	// the key's trouble.
+	// failedRow is the id of the row that failed last; empty if this process does not know it. Only the
+	// outcome of that row can end the key's trouble.
 	failedRow string
 }
 
-// crowdedTable is what the park of a table knows of its keys.
+// crowdedTable is the part of a park that only a table has: how it deals with too many parked keys.
 type crowdedTable struct {
-	// hurried: so many keys wait for a retry that their back-off was ended.
+	// hurried says that so many keys wait for a retry that their backoff was ended.
 	hurried bool
-	// spending: it has hurried, and none of its pages was small since; see Core.spends.
+	// spending says that the table has hurried, and that none of its pages has been small since; see
+	// Core.spends.
 	spending bool
 }
 
-// nextTry sets the key's backoff by the attempts that the database counted.
+// nextTry sets when the key is tried next, by the attempts that the database has counted.
 func (c *Core) nextTry(p *park, a outbox.Marked) {
 	p.tries++
 	if a.Attempts > 0 {
@@ -29,21 +30,20 @@ func (c *Core) nextTry(p *park, a outbox.Marked) {
 	}
 	p.version++
 	next := c.backoff(p.tries)
-	if a.Attempts > 0 && c.hurries(p.Scope.Table) { // it was counted, so the budget will end
+	if a.Attempts > 0 && c.hurries(p.Scope.Table) { // the attempt was counted, so the budget will end
 		next = c.now
 	}
 	c.parks.tryAt(p, next)
 }
 
-// troubleOver: if the row is the one that failed, it is out of the way now and
-// the rest of its key may follow. An earlier row of the key, marked only now,
-// says nothing.
+// troubleOver lets the rest of the key follow if the row is the one that failed: it does not hold up the
+// key any more. An earlier row of the key, whose mark was answered only now, tells nothing about that.
 func (c *Core) troubleOver(p *park, r *outbox.Row) {
 	switch {
 	case p == nil, p.Cause == outbox.CauseBlocked, p.failedRow != "" && p.failedRow != r.ID, p.failedRow == "" && p.Next.After(c.now):
 		return
 	}
-	if p.RowID != "" { // another row of the key had failed before this one
+	if p.RowID != "" { // another row of the key had failed before
 		c.leaveToOperator(p, p.RowID, p.created, time.Time{})
 		return
 	}
@@ -52,33 +52,33 @@ func (c *Core) troubleOver(p *park, r *outbox.Row) {
 	c.absorb(p)
 }
 
-// tooManyRetrying says that a table is not swept because so many of its keys are parked:
-// those that are due go first. It bounds the number of parks.
+// tooManyRetrying reports whether the park is a table's that is not swept now, because too many of its keys
+// are parked: the keys that are due go first. This bounds the number of parks.
 func (c *Core) tooManyRetrying(p *park) bool {
 	return p.Scope.Kind == outbox.ScopeTable && c.retriesTooMany(p.Scope.Table)
 }
 
-// retriesTooMany does not count keys that wait for the operator: the others would
-// wait with them. When many rows could not be marked, a sweep would only find more.
+// retriesTooMany does not count keys that wait for the operator: otherwise the table would wait for the
+// operator, too. It counts rows that could not be marked: a sweep would only find more of them.
 func (c *Core) retriesTooMany(table string) bool {
 	return c.crowded(table) || c.parks.unmarked[table] > c.cfg.MaxKeys
 }
 
 func (c *Core) crowded(table string) bool { return c.retrying(table) > c.cfg.MaxRetryingKeys }
 
-// retrying is how many of the table's keys do not wait for the operator.
+// retrying returns how many of the table's parked keys wait for something else than the operator.
 func (c *Core) retrying(table string) int { return c.parks.keys[table] - c.parks.blocked[table] }
 
-// hurries says whether so many of a table's keys wait for a retry that its other rows wait, too.
-// Then these keys are tried without back-off until their budgets end. Without a budget that would
-// not end.
+// hurries reports whether so many of a table's keys wait for a retry that the table's other rows wait, too.
+// Then these keys are tried without backoff until their budgets are used up. A table without a budget never
+// hurries, since its tries would not end.
 func (c *Core) hurries(table string) bool {
 	t := c.tables.byName[table]
 	return t != nil && t.Mapping.Status.MaxAttempts > 0 && c.crowded(table)
 }
 
-// hurry ends the back-off of a table's keys when it begins to hurry. Keys that fail meanwhile get
-// none, see nextTry.
+// hurry ends the backoff of a table's keys when the table begins to hurry. Keys that fail while it hurries
+// get no backoff, see nextTry.
 func (c *Core) hurry() {
 	if c.parks.ofKind[outbox.ScopeTable] == 0 {
 		return
@@ -96,11 +96,12 @@ func (c *Core) hurry() {
 				c.parks.tryAt(o, c.now)
 			}
 		}
-		return // awake is another list now
+		return // setting the times has changed the list awake
 	}
 }
 
-// calm ends the spending of the table, or of all, when a small page shows that no flood is left.
+// calm ends the spending of the page's table, or of all tables after a page of the whole stream: the page
+// was small, so no flood of bad rows is left.
 func (c *Core) calm(s *pageRequest) {
 	for _, p := range c.parks.awake {
 		if p.spending && !p.hurried && (s.parks[0] == p || s.parks[0].Scope.Kind == outbox.ScopeStream) {
@@ -109,9 +110,9 @@ func (c *Core) calm(s *pageRequest) {
 	}
 }
 
-// spends says that one attempt uses up the row's budget. The row cannot become a record, and was read from the table,
-// as all rows of a parked table are: further tries would come at once, because the table hurries, and read the same. So
-// pages get past bad rows as fast as past good ones.
+// spends reports whether one attempt uses up the row's whole budget. The row cannot become a record. It was
+// read from the table, like all rows of a parked table. Since the table hurries, further tries would follow
+// at once and read the same row. In this way pages get past bad rows as fast as past good ones.
 func (c *Core) spends(r *outbox.Row) bool {
 	p := c.parks.of(outbox.TableScope(r.Table))
 	return p != nil && p.spending && r.Err != nil

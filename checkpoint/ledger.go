@@ -2,15 +2,15 @@ package checkpoint
 
 import "github.com/outbox-cdc/outbox-cdc/internal/outbox"
 
-// noTx is the sequence number of a row that no transaction waits for: the sweeper read
-// it, or its transaction was released early.
+// noTx is the transaction number of a row that holds no transaction: the sweeper has read the row, or its
+// hold was released early.
 const noTx int64 = -1
 
-// ledger holds the received transactions that are not yet settled, in commit
-// order, and with them the position that may be confirmed.
+// ledger holds the received transactions that are not settled yet, in commit order. It determines the
+// position that may be confirmed.
 type ledger struct {
-	// txs[head:] are the transactions from sequence number first on. The first
-	// of them is open or has holds; everything before it is settled.
+	// txs[head:] are the unsettled transactions, numbered from first on. The first of them is open or has
+	// holds. All earlier transactions are settled.
 	txs   []transaction
 	head  int
 	first int64
@@ -19,7 +19,7 @@ type ledger struct {
 	opened int64
 	// confirmed never goes back, and never passes a transaction with holds (I6).
 	confirmed outbox.LSN
-	// received: everything below it was fed in.
+	// received is the position below which everything was fed in.
 	received outbox.LSN
 }
 
@@ -29,8 +29,8 @@ type transaction struct {
 	ended       bool
 }
 
-// reset forgets a connection's transactions. Sequence numbers go on, so an old
-// one is never taken for a new one.
+// reset forgets the transactions of a connection. The numbers continue, so an old number never means a new
+// transaction.
 func (l *ledger) reset() {
 	*l = ledger{txs: l.txs[:0], first: l.first + int64(len(l.txs)-l.head)}
 }
@@ -47,10 +47,10 @@ func (l *ledger) begin(tx outbox.Transaction) {
 	l.received = max(l.received, tx.Commit)
 }
 
-// current is the sequence number of the open transaction.
+// current returns the number of the open transaction.
 func (l *ledger) current() int64 { return l.first + int64(l.len()) - 1 }
 
-// hold makes the open transaction wait for one release.
+// hold adds a hold to the open transaction and returns the transaction's number. One release ends the hold.
 func (l *ledger) hold() int64 {
 	l.txs[len(l.txs)-1].holds++
 	return l.current()
@@ -80,8 +80,8 @@ func (l *ledger) settle() {
 	}
 }
 
-// keepalive confirms walEnd when nothing received is unsettled. In the middle
-// of a transaction it says nothing: rows of it are still to come.
+// keepalive confirms walEnd if nothing received is unsettled. Within a transaction it does nothing, because
+// rows of that transaction are still to come.
 func (l *ledger) keepalive(walEnd outbox.LSN) {
 	if l.inTx {
 		return
@@ -92,7 +92,7 @@ func (l *ledger) keepalive(walEnd outbox.LSN) {
 	}
 }
 
-// settled is the last position before what is not settled, or not received.
+// settled returns the position up to which everything was received and is settled.
 func (l *ledger) settled() outbox.LSN {
 	next := l.received
 	if l.len() > 0 {
@@ -101,7 +101,7 @@ func (l *ledger) settled() outbox.LSN {
 	return max(next, 1) - 1
 }
 
-// settledTo says that everything below upTo was received and is settled.
+// settledTo reports whether everything below upTo was received and is settled.
 func (l *ledger) settledTo(upTo outbox.LSN) bool {
 	return l.received >= upTo && (l.len() == 0 || l.txs[l.head].commit >= upTo)
 }

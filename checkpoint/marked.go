@@ -7,20 +7,20 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// retries are the marks to be repeated; refused counts, per table, the rows in
-// memory whose last mark the database refused.
+// retries has the marks that will be repeated. refused counts, per table, the rows in memory whose last
+// mark the database refused together with the table's other marks.
 type retries struct {
 	list    []remark
 	refused map[string]int
 }
 
-// remark is a mark to be repeated.
+// remark is a mark that is repeated at a time.
 type remark struct {
 	mark outbox.Mark
 	at   time.Time
 }
 
-// Marked takes answers to Marks.
+// Marked takes the answers to Marks.
 func (c *Core) Marked(answers []outbox.Marked) {
 	for _, a := range answers {
 		c.marked(a)
@@ -34,12 +34,12 @@ func (c *Core) marked(a outbox.Marked) {
 		return
 	}
 	if int(h) >= len(c.rows.entries) || c.rows.entries[h].row != a.Row {
-		return // a mark has one answer: only a core without one of its rules comes here
+		return // each mark gets one answer, so this happens only in a test that takes a rule out
 	}
 	c.looks.claims.release(&c.rows.entries[h])
 	c.markAnswered(&c.rows.entries[h])
 	p := c.parks.ofKey(a.Row)
-	if p != nil && p.Unmarked() { // it remembers another row of the same id
+	if p != nil && p.Unmarked() { // the park is of another row with the same id
 		p = nil
 	}
 	switch a.State {
@@ -54,7 +54,7 @@ func (c *Core) marked(a outbox.Marked) {
 		case a.Kind == outbox.MarkSent:
 			c.unmarkable(h, a.Err)
 			return
-		case p != nil: // the row is tried again, and charged then
+		case p != nil: // the row will be tried again, and is charged then
 			p.Reason = a.Err.Error()
 		}
 		a.State = outbox.MarkedRetry
@@ -68,7 +68,7 @@ func (c *Core) marked(a outbox.Marked) {
 			c.leaveToOperator(p, p.RowID, p.created, time.Time{})
 		default:
 			if c.rows.entries[h].uncharged {
-				a.Attempts = 0 // what is stored is of other tries
+				a.Attempts = 0 // the stored count is of other tries, which were counted
 			}
 			c.nextTry(p, a)
 		}
@@ -79,8 +79,8 @@ func (c *Core) marked(a outbox.Marked) {
 		}
 		c.troubleOver(p, a.Row)
 	default:
-		// An attempt that finds its row settled may be the one that failed it,
-		// when the first answer got lost: look before the key is released.
+		// An attempt may find its row settled because an earlier try of this mark has set it FAILED, and
+		// the answer was lost. So the row is looked at before the key is released.
 		if p != nil && a.Kind == outbox.MarkAttempt && a.Row.Table.Mapping.OnFailed == outbox.OnFailedBlock {
 			c.leaveToOperator(p, a.Row.ID, a.Row.CreatedAt, time.Time{})
 		}
@@ -95,14 +95,13 @@ func (c *Core) remarkLater(a outbox.Marked, at time.Time) {
 	c.retries.list = append(c.retries.list, remark{mark: m, at: at})
 }
 
-// writeBackRefused parks the table whose rows cannot be marked. The row stays in
-// flight, acked and unmarked, and is marked again when the table's backoff is
-// over; until then the table is not swept, since what a sweep publishes could
-// not be marked either.
+// writeBackRefused parks a table that refuses our marks. The row stays in flight: delivered or refused, and
+// not marked. It is marked again when the table's backoff is over. Until then the table is not swept, since
+// the rows that a sweep publishes could not be marked either.
 func (c *Core) writeBackRefused(a outbox.Marked) {
 	s := outbox.TableScope(a.Row.Table)
 	again := c.backoff(1)
-	if p := c.parks.of(s); p == nil || p.Cause != outbox.CausePaused { // a pause stays, and is never due
+	if p := c.parks.of(s); p == nil || p.Cause != outbox.CausePaused { // a pause stays, and has no time of its next try
 		again = c.parkWriteBack(s, a.Err).Next
 	}
 	c.remarkLater(a, again)

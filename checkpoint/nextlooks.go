@@ -6,10 +6,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// requestLooks asks for the rows whose time has come: those of tables that
-// claim are locked, one claim outstanding at a time, the others are looked at. A look brings
-// headers of a side table, or what rows have become since, so while as much is published as
-// may be in memory there is none. What waits here does not count: a look is what it waits for.
+// requestLooks asks for looks at the rows whose time has come. Rows of tables with claims are locked, with
+// one claim outstanding at a time; all others are only looked at. A look can bring new values, such as the
+// headers of a side table. So no look at queued rows is asked for while the published rows take up
+// MaxBytes. Queued rows do not count towards that: they wait for a look themselves.
 func (c *Core) requestLooks() {
 	if !c.looks.checking {
 		c.ready.Check = append(c.ready.Check, c.turnHeld()...)
@@ -30,7 +30,7 @@ func (c *Core) requestLooks() {
 	}
 }
 
-// turn takes the next rows to be looked at.
+// turn takes the next rows of the queue to look at, at most limit. Rows that need no look go on at once.
 func (c *Core) turn(q *lookQueue, limit int) []*outbox.Row {
 	c.resume(&q.keyQueue)
 	if q.next.After(c.now) && len(q.queue) < limit {
@@ -70,7 +70,7 @@ func (c *Core) turn(q *lookQueue, limit int) []*outbox.Row {
 	return rows
 }
 
-// goOn has a row go on that came behind others only. One of them may have parked its key.
+// goOn lets a row go on that was queued only behind others. One of these may have had its key parked.
 func (c *Core) goOn(h uint32) {
 	if p := c.leftUnder(&c.rows.entries[h]); p != nil {
 		c.leaveRead(h, p)

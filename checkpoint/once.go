@@ -7,18 +7,18 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Where delivery is exactly once, what was published is known before anything is
-// looked at: the journals are read, and the rows that they name are marked, before
-// Connect. Each connection has a Core of its own, since what an earlier one had in
-// memory may be in a journal by now. docs/exactly-once.md has the rules.
+// For exactly-once delivery, it is known what was published before any row is looked at: the journals are
+// read, and the rows that they name are marked, before Connect. Each connection has a Core of its own,
+// since rows that an earlier one had in memory may be in a journal by now. docs/exactly-once.md has the
+// rules.
 
-// unrecovered is why a cluster cannot be used yet. Its rows are left to the sweeper, which reads
-// them when the journal was read. What the WAL brings before may be published already.
+// unrecovered is the reason why a cluster cannot be used yet. Its rows are left to the sweeper, which reads
+// them after the journal was read. Rows that the WAL brings before that may have been published already.
 const unrecovered = "its journal was not read yet: which rows were published there is not known"
 
-// Unmarked takes rows that were published and could not be marked, since somebody had them
-// locked or they were not visible yet. The tally has them. Like rows whose mark is refused, they are
-// parked, marked again and again, and never published.
+// Unmarked takes rows that were published and could not be marked, because somebody else had them locked or
+// because they were not visible yet. The tally has them. Like rows whose mark is refused, they are parked,
+// marked again until it succeeds, and never published.
 func (c *Core) Unmarked(rows []*outbox.Row) {
 	for _, r := range rows {
 		p := c.parks.of(outbox.RowScope(r))
@@ -33,17 +33,17 @@ func (c *Core) Unmarked(rows []*outbox.Row) {
 	}
 }
 
-// publishedBefore is Connected.Published, until the WAL has passed PublishedTo.
+// publishedBefore is Connected.Published. It is dropped when the WAL has passed PublishedTo.
 type publishedBefore struct {
 	published func(*outbox.Row) bool
 	to        outbox.LSN
 }
 
-// Settled is the position up to which every transaction that the WAL brings was received and is settled.
+// Settled returns the position up to which every transaction of the WAL was received and is settled.
 func (c *Core) Settled() outbox.LSN { return c.ledger.settled() }
 
-// Received is the position before which everything was received.
+// Received returns the position below which everything was received.
 func (c *Core) Received() outbox.LSN { return c.ledger.received }
 
-// OneTransaction says whether the open transaction is the first unsettled one.
+// OneTransaction reports whether a transaction is open and all earlier ones are settled.
 func (c *Core) OneTransaction() bool { return c.ledger.inTx && c.ledger.len() == 1 }

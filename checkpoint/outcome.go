@@ -6,7 +6,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Outcome takes the sink's word on rows.
+// Outcome takes an outcome of rows from the sink.
 func (c *Core) Outcome(o outbox.Outcome) {
 	switch o.Class {
 	case outbox.Delivered:
@@ -33,8 +33,8 @@ func (c *Core) Outcome(o outbox.Outcome) {
 	}
 }
 
-// release unblocks what the sink blocked. It comes after the scope was parked
-// (nothing of the WAL is published any more) and before the sweeper's rows.
+// release unblocks what the sink has blocked. It is called after the scope was parked, so that no row of
+// the WAL slips through, and before the sweeper's rows are published.
 func (c *Core) release(o outbox.Outcome) {
 	switch {
 	case !o.Blocked:
@@ -57,7 +57,7 @@ func (c *Core) delivered(h uint32, unit *outbox.Unit) {
 	c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkSent, Unit: unit})
 }
 
-// withdrawn leaves rows that the sink gave back to the sweeper.
+// withdrawn leaves the rows that the sink gave back to the sweeper; without state they are stalled.
 func (c *Core) withdrawn(o outbox.Outcome) {
 	if c.tables.stateless {
 		for _, r := range o.Rows {
@@ -66,7 +66,7 @@ func (c *Core) withdrawn(o outbox.Outcome) {
 		c.release(o)
 		return
 	}
-	if o.Err != nil { // a topic's
+	if o.Err != nil { // the error is the topic's
 		c.parkTopic(o)
 	}
 	c.release(o)
@@ -75,8 +75,8 @@ func (c *Core) withdrawn(o outbox.Outcome) {
 	}
 }
 
-// takenOut does what the look said for which the sink took the row out. What a look of an earlier connection said
-// counts no more.
+// takenOut acts on the look that made the sink give the row up. The result of an earlier connection's look
+// does not count any more.
 func (c *Core) takenOut(h uint32) {
 	e := &c.rows.entries[h]
 	if e.found == 0 || e.found == outbox.CheckPending && (c.draining || !c.connected) {
@@ -92,7 +92,7 @@ func (c *Core) giveBack(h uint32) {
 	r := e.row
 	p := c.parks.discarding(r)
 	switch {
-	case c.draining: // never sent: the WAL brings it again
+	case c.draining: // it was never sent, and the WAL brings it again
 		c.drop(h)
 		return
 	case p == nil:

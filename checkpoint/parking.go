@@ -8,7 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// park parks a scope, or renews its park after another failure.
+// park parks a scope. A park that exists begins anew: with the new cause, unless it has to keep its own.
 func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time.Time) *park {
 	c.generation++
 	p := c.parks.of(s)
@@ -17,9 +17,9 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	} else if p.phase == keeping {
 		c.leaveHandback(p)
 	}
-	if p.Cause == outbox.CausePaused && cause != outbox.CauseResumed { // no other reason ends a pause
+	if p.Cause == outbox.CausePaused && cause != outbox.CauseResumed { // no other cause ends a pause
 		cause, reason, next = p.Cause, p.Reason, time.Time{}
-	} else if p.Unmarked() && cause != outbox.CauseWriteBack { // without it the published row, whose id another has, would go out again
+	} else if p.Unmarked() && cause != outbox.CauseWriteBack { // otherwise the published row would be published again: another row has its id
 		cause, reason, next = p.Cause, p.Reason, p.Next
 	}
 	known := p.Cause == cause && p.Reason == reason
@@ -29,7 +29,7 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	p.ready, p.failedAt, p.nextSweep = false, c.generation, time.Time{}
 	p.listed, p.scan = false, scanNone
 	p.version++
-	c.looks.overtaken = c.looks.overtaken || !p.Unmarked() // nothing that waits for a look is a published row
+	c.looks.overtaken = c.looks.overtaken || !p.Unmarked() // rows that wait for a look are not published yet
 	if !known {
 		c.note(Note{Kind: NoteParked, Park: p.Park})
 	}
@@ -41,7 +41,7 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	return p
 }
 
-// unpark forgets parks that our table does not hold.
+// unpark removes parks that our table does not hold any more.
 func (c *Core) unpark(parks ...*park) {
 	for _, p := range parks {
 		c.note(Note{Kind: NoteUnparked, Park: p.Park})
@@ -49,7 +49,7 @@ func (c *Core) unpark(parks ...*park) {
 	c.parks.remove(parks)
 }
 
-// blocksSweep says that rows of the park must not be published now.
+// blocksSweep reports whether rows of the park must not be published now.
 func (c *Core) blocksSweep(p *park) bool {
 	switch {
 	case p.phase != sweeping, p.awaiting > 0, p.Cause == outbox.CauseBlocked, p.Cause == outbox.CausePaused, p.Unmarked():
@@ -66,10 +66,11 @@ func (c *Core) blocksSweep(p *park) bool {
 	return false
 }
 
-// withholds says so of unknown topics as well: only a hand-back publishes their rows.
+// withholds reports the same, and for unknown topics it is always true: only a hand-back publishes their
+// rows.
 func (c *Core) withholds(p *park) bool { return p.knownTopics != nil || c.blocksSweep(p) }
 
-// awaitAnswers makes the park wait for the rows of its scope that the sink has.
+// awaitAnswers makes the park wait for the sink's answers to the rows of its scope.
 func (c *Core) awaitAnswers(p *park) {
 	for e := range c.rows.flying() {
 		if e.state == inSink && (e.awaits == nil || e.awaits.knownTopics != nil) && p.takes(e.row) {
@@ -80,12 +81,12 @@ func (c *Core) awaitAnswers(p *park) {
 	}
 }
 
-// absorb removes the park of a key whose trouble is over while a wider durable
-// park covers it: the wider one's hand-back does the rest.
+// absorb removes the park of a key whose trouble is over, if a wider durable park covers the key. The
+// hand-back of the wider park does the rest.
 func (c *Core) absorb(p *park) {
 	wider := slices.ContainsFunc(c.parks.wider(p), func(o *park) bool { return o.phase == sweeping && o.durable })
-	// A page asked for before the failure may bring rows that come after those
-	// that the failure took back: until it is here, only the park keeps them.
+	// A page that was asked for before the failure may bring rows that come after those that the failure
+	// took back. Until that page has come, only this park holds its rows back.
 	stale := c.sweeps.page != nil && c.sweeps.page.askedAt < p.failedAt
 	if wider && !stale && p.phase == sweeping && p.awaiting == 0 && c.hb == nil && len(p.waiting) == 0 {
 		c.parks.wake(p)
@@ -93,7 +94,7 @@ func (c *Core) absorb(p *park) {
 	}
 }
 
-// backoff is when a scope that failed so often in a row is tried again.
+// backoff returns the time of the next try of a scope that has failed tries times in a row.
 func (c *Core) backoff(tries int) time.Time {
 	d := c.cfg.BackoffMin
 	for i := 1; i < tries && d < c.cfg.BackoffMax; i++ {
@@ -102,13 +103,13 @@ func (c *Core) backoff(tries int) time.Time {
 	return c.now.Add(min(d, c.cfg.BackoffMax))
 }
 
-// withdraw takes back what was never sent of a parked scope.
+// withdraw makes the sink give back the rows of a parked scope that were never sent.
 func (c *Core) withdraw(p *park) {
 	c.awaitAnswers(p)
 	c.ready.Commands = append(c.ready.Commands, outbox.Command{Withdraw: new(p.Scope)})
 }
 
-// parkRefused leaves a table that refuses our statements to later tries.
+// parkRefused parks a table that refuses our statements, until its next try.
 func (c *Core) parkRefused(t *outbox.Table, err error) {
 	scope := outbox.TableScope(t)
 	tries := 1

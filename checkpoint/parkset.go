@@ -8,42 +8,41 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// parkSet is what is parked. byScope, list, and awake with asleep hold the same parks;
-// the counts are of them.
+// parkSet holds all parks. Each park is in byScope, in list, and in either awake or asleep. The counts are
+// kept up to date with them.
 type parkSet struct {
 	byScope map[outbox.Scope]*park
-	list    []*park // in the order of parking, so that runs repeat
-	awake   []*park // those that a step looks at; the others are asleep
+	list    []*park // in the order of parking, so that simulations are repeatable
+	awake   []*park // the parks that every step looks at; all others are in asleep
 	asleep  sleepers
 	ofKind  [outbox.ScopeRow + 1]int
-	// keys counts, per table, the parked keys and rows by their weight. Of these, blocked counts the ones
-	// that wait for the operator, unmarked the rows that were published and cannot be marked.
+	// keys counts, per table, the parked keys and rows by their weight. blocked counts those of them that
+	// wait for the operator; unmarked counts those that were published and cannot be marked.
 	keys, blocked, unmarked map[string]int
-	// holds counts the holds that wait for a park to be durable.
+	// holds is the number of holds that wait for a park to be durable.
 	holds int
-	// changes counts changes of what is shown of them.
+	// changes counts the changes that make a list of parks outdated.
 	changes uint64
 }
 
-// of is the scope's own park, or nil.
+// of returns the park of exactly this scope, or nil.
 func (s *parkSet) of(scope outbox.Scope) *park { return s.byScope[scope] }
 
 func (s *parkSet) stream() *park { return s.byScope[outbox.StreamScope()] }
 
-// ofKey is the park of the row's key, if it is parked by itself.
+// ofKey returns the park of the row's key, or of the row if it has no key, or nil.
 func (s *parkSet) ofKey(r *outbox.Row) *park {
 	if len(s.list) == 0 {
-		return nil // as nearly always: no key is built
+		return nil // the usual case: no key is built
 	}
 	if r.Key == nil {
 		return s.byScope[outbox.RowScope(r)]
 	}
-	// As KeyScope, but in a map's index the key, which may be long, is not copied.
+	// The same as KeyScope. But in an index expression Go does not copy the key, which may be long.
 	return s.byScope[outbox.Scope{Kind: outbox.ScopeKey, Table: r.Table.String(), Topic: r.Topic, Key: string(r.Key)}]
 }
 
-// containing calls yield for each park of the row, widest first, until it
-// returns false.
+// containing calls yield for each park that covers the row, widest first, until it returns false.
 func (s *parkSet) containing(r *outbox.Row, yield func(*park) bool) {
 	if len(s.list) == 0 {
 		return
@@ -58,7 +57,7 @@ func (s *parkSet) containing(r *outbox.Row, yield func(*park) bool) {
 	}
 }
 
-// ofScope is the park of the row's scope of this kind, or nil.
+// ofScope returns the park of the row's scope of this kind, or nil.
 func (s *parkSet) ofScope(r *outbox.Row, kind outbox.ScopeKind) *park {
 	switch kind {
 	case outbox.ScopeStream:
@@ -81,8 +80,8 @@ func (s *parkSet) ofScope(r *outbox.Row, kind outbox.ScopeKind) *park {
 	return nil
 }
 
-// discarding is the park under which the WAL's row is discarded, or nil. A
-// durable one is preferred: under it the row is settled at once.
+// discarding returns the park under which the WAL's row is discarded, or nil. It prefers a durable park:
+// under one, the row is settled at once.
 func (s *parkSet) discarding(r *outbox.Row) *park {
 	var found *park
 	s.containing(r, func(p *park) bool {
@@ -94,7 +93,8 @@ func (s *parkSet) discarding(r *outbox.Row) *park {
 	return found
 }
 
-// wider gives the parks that contain p's scope for certain.
+// wider returns the parks that are certain to contain p's scope: the stream's, and a key's or row's
+// table's.
 func (s *parkSet) wider(p *park) []*park {
 	var parks []*park
 	if o := s.stream(); o != nil && o != p {
@@ -109,7 +109,7 @@ func (s *parkSet) wider(p *park) []*park {
 	return parks
 }
 
-// add begins a park, which has no cause yet.
+// add begins a park. Its cause is still to be set.
 func (s *parkSet) add(scope outbox.Scope, now time.Time) *park {
 	p := &park{Park: outbox.Park{Scope: owned(scope), Since: now}}
 	s.byScope[p.Scope] = p
@@ -118,7 +118,7 @@ func (s *parkSet) add(scope outbox.Scope, now time.Time) *park {
 	if scope.Kind >= outbox.ScopeKey {
 		s.keys[scope.Table] += weight(&p.Scope)
 	}
-	switch scope.Kind { // unknown topics are told from those with a park of their own
+	switch scope.Kind { // a park of unknown topics leaves out the topics with a park of their own
 	case outbox.ScopeTopic:
 		s.addKnownTopic(p.Scope)
 	case outbox.ScopeTopics:
@@ -132,21 +132,21 @@ func (s *parkSet) add(scope outbox.Scope, now time.Time) *park {
 	return p
 }
 
-// shortKey is how many bytes a key may have to count as one.
+// shortKey is the size of the keys that count as one, in bytes.
 const shortKey = 256
 
-// weight is how many keys a scope counts as: the bounds on keys bound memory, and a key may be as long as
-// a row.
+// weight returns how many keys a scope counts as. The bounds on numbers of keys are to bound memory, and a
+// key may be as long as a row.
 func weight(s *outbox.Scope) int { return 1 + (len(s.Topic)+len(s.Key)+len(s.ID))/shortKey }
 
-// owned copies the text of a scope. A row's text is a part of memory that it shares
-// with its neighbours (mapping.Arena): a park would keep all of that.
+// owned copies the text of a scope. A row's text is part of a block of memory that many rows share
+// (mapping.Arena); a park that pointed to it would keep the whole block.
 func owned(s outbox.Scope) outbox.Scope {
 	s.Topic, s.ID = strings.Clone(s.Topic), strings.Clone(s.ID)
 	return s
 }
 
-// remove takes many at once: a table may have tens of thousands.
+// remove removes many parks at once, because a table may have tens of thousands.
 func (s *parkSet) remove(parks []*park) {
 	if len(parks) == 0 {
 		return
@@ -165,8 +165,8 @@ func (s *parkSet) remove(parks []*park) {
 	s.list, s.awake = slices.DeleteFunc(s.list, gone), slices.DeleteFunc(s.awake, gone)
 }
 
-// setCause keeps count of the keys that wait for the operator, and of the rows that
-// wait for their marks.
+// setCause sets the park's cause, and keeps count of the keys that wait for the operator and of the rows
+// that wait for their marks.
 func (s *parkSet) setCause(p *park, cause outbox.Cause) {
 	s.wake(p)
 	s.countCause(p, -1)
@@ -190,7 +190,7 @@ func (s *parkSet) countCause(p *park, sign int) {
 	}
 }
 
-// wait lets a row's hold wait until the park is durable.
+// wait makes a hold of the transaction wait until the park is durable.
 func (s *parkSet) wait(p *park, seq int64) {
 	s.holds++
 	if last := len(p.waiting) - 1; last >= 0 && p.waiting[last].seq == seq {
@@ -200,7 +200,7 @@ func (s *parkSet) wait(p *park, seq int64) {
 	p.waiting = append(p.waiting, hold{seq, 1})
 }
 
-// takeHolds are the holds that waited for the park.
+// takeHolds removes and returns the holds that waited for the park.
 func (s *parkSet) takeHolds(p *park) []hold {
 	holds := p.waiting
 	for _, h := range holds {
@@ -210,7 +210,7 @@ func (s *parkSet) takeHolds(p *park) []hold {
 	return holds
 }
 
-// addKnownTopic: a topic with a park of its own is none of the unknown ones.
+// addKnownTopic tells the parks of unknown topics that this topic has a park of its own.
 func (s *parkSet) addKnownTopic(topic outbox.Scope) {
 	for _, p := range s.list {
 		if p.knownTopics != nil {

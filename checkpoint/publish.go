@@ -7,8 +7,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// publish hands a row in memory to the sink, or charges it when it cannot
-// become a record. A row that has to be looked at first waits in its queue.
+// publish hands a row in memory to the sink. A row that has to be looked at first waits in its queue. A row
+// that cannot become a record is charged.
 func (c *Core) publish(h uint32) {
 	e := &c.rows.entries[h]
 	switch {
@@ -27,9 +27,9 @@ func (c *Core) publish(h uint32) {
 	}
 }
 
-// failInTurn charges a row that cannot become a record, but not before the
-// earlier rows of its key are answered: should one of them fail as well, the key
-// would wait for two.
+// failInTurn charges a row that cannot become a record. While earlier rows of its key are in the sink, the
+// key is parked and the row is left to the sweeper instead: if one of them failed as well, the key would
+// wait for two rows.
 func (c *Core) failInTurn(h uint32) {
 	e := &c.rows.entries[h]
 	if p := c.unknownTopicsPark(e.row); p != nil {
@@ -46,15 +46,15 @@ func (c *Core) failInTurn(h uint32) {
 	c.leave(h, p)
 }
 
-// fail charges a row that was refused, and has its key wait for the rows that the sink gives back.
+// fail charges a row that the sink refused. Its key waits for the rows that the sink gives back.
 func (c *Core) fail(h uint32, err error) {
 	if p := c.charge(h, err); p != nil {
 		c.awaitAnswers(p)
 	}
 }
 
-// charge charges a row one attempt and parks its key: the row and the key's later
-// ones are the sweeper's from here on. A table without state has no parks.
+// charge counts one attempt of the row and parks its key: from now on the row and the later rows of the key
+// are left to the sweeper. A table without state has no parks, so its row is stalled.
 func (c *Core) charge(h uint32, err error) *park {
 	e := &c.rows.entries[h]
 	if c.tables.stateless {
@@ -65,7 +65,7 @@ func (c *Core) charge(h uint32, err error) *park {
 	p := c.park(outbox.KeyScope(e.row), outbox.CauseRowError, e.reason, c.now.Add(c.cfg.BackoffMin))
 	p.failedRow = strings.Clone(e.row.ID)
 	c.rows.fly(h, attempt)
-	e.awaits = p // until the attempt is counted nobody passes the row
+	e.awaits = p // no row of the key passes this one until the attempt is counted
 	p.awaiting++
 	c.settleUnder(e.tx, p)
 	e.tx = noTx

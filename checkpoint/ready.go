@@ -2,39 +2,39 @@ package checkpoint
 
 import "github.com/outbox-cdc/outbox-cdc/internal/outbox"
 
-// Ready is what is to be done now. Requests (Check, Claim, Sweep, Watch, Rewatch,
-// Failed, Parks) are outstanding until answered; a request that failed for a passing
-// reason is repeated by the code that carries it out, unchanged but for a fresh
-// snapshot, until it is answered or the connection ends.
+// Ready is what the driver has to do now. The requests (Check, Claim, Sweep, Watch, Rewatch, Failed, Parks)
+// are outstanding until they are answered. If one fails for a passing reason, the code that carries it out
+// repeats it until it is answered or the connection ends. The repeated request is unchanged; its snapshot
+// is new.
 type Ready struct {
-	// Commands to the sink, in order.
+	// Commands are for the sink, in this order.
 	Commands []outbox.Command
-	// Marks to write back. Marks of different rows may be reordered.
+	// Marks are to be written to the tables. Marks of different rows may be reordered.
 	Marks []outbox.Mark
-	// Check: rows to look at. Answer: Checked or CheckRefused.
+	// Check has rows to look at. Answer: Checked or CheckRefused.
 	Check []*outbox.Row
-	// Unclaim: claimed rows to unlock, before anything else is claimed.
+	// Unclaim has claimed rows to unlock, before anything else is claimed.
 	Unclaim []*outbox.Row
-	// Claim: rows of one table to lock, those that are PENDING, until they are
-	// marked or given up. Answer: Claimed or ClaimRefused. An answer that has locked
-	// rows is delivered whatever became of the connection.
+	// Claim has rows of one table. Those that are PENDING are to be locked until they are marked or
+	// unclaimed. Answer: Claimed or ClaimRefused. An answer that has locked rows must be delivered even if
+	// the connection has ended.
 	Claim []*outbox.Row
-	// Sweep: a page to read, for sweeping or for a hand-back. Answer: Swept or
-	// SweepRefused.
+	// Sweep asks for a page, for sweeping or for a hand-back. Answer: Swept or SweepRefused.
 	Sweep *outbox.SweepRequest
-	// Watch: candidates to look for. Answer: Watched or WatchRefused.
+	// Watch asks for candidates: PENDING rows that the stream may have missed. Answer: Watched or
+	// WatchRefused.
 	Watch *outbox.WatchRequest
-	// Rewatch: which of these are still PENDING? Answer: Rewatched.
+	// Rewatch asks which of these rows are still PENDING. Answer: Rewatched or WatchRefused.
 	Rewatch []*outbox.Row
-	// Failed: read what is Connected.Failed again. Answer: FailedRows or FailedRefused.
+	// Failed asks for the rows of Connected.Failed again. Answer: FailedRows or FailedRefused.
 	Failed bool
-	// Parks to write. Answer: ParksWritten.
+	// Parks has parks to write and to remove. Answer: ParksWritten.
 	Parks *outbox.ParkChange
-	// Notes for logs and metrics.
+	// Notes are for logs and metrics.
 	Notes []Note
 }
 
-// Note is something that a person or a metric wants to know.
+// Note is one event for logs and metrics.
 type Note struct {
 	Kind NoteKind
 	Park outbox.Park
@@ -46,7 +46,7 @@ type Note struct {
 	N      int
 }
 
-// NoteKind is what a Note is about.
+// NoteKind says what a Note is about.
 type NoteKind uint8
 
 // The kinds of notes.
@@ -54,9 +54,9 @@ const (
 	NoteParked   NoteKind = iota + 1 // Park
 	NoteUnparked                     // Park
 	NoteMode                         // Mode
-	NoteMissed                       // N rows found by the watcher; Cause says why
+	NoteMissed                       // N rows that the watch found; Cause says why
 	NoteFailed                       // Row used up its budget; Reason is its last error
-	NoteStalled                      // Row of a table without state was refused: the stream waits for it
+	NoteStalled                      // Row of a table without state was refused; the rows behind it and the confirmed position wait for it
 )
 
 func (c *Core) note(n Note) { c.ready.Notes = append(c.ready.Notes, n) }

@@ -7,16 +7,16 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// state is what became of a row in memory.
+// state is the state of a row in memory.
 type state uint8
 
 const (
 	unused  state = iota
-	kept          // just added, or behind the gate
-	queued        // to be looked at before it goes to the sink
-	inSink        // handed to the sink, not answered
-	acked         // delivered, its mark outstanding
-	attempt       // refused, the mark of its attempt outstanding
+	kept          // just added, or kept by the gate
+	queued        // waiting for a look, before it goes to the sink
+	inSink        // handed to the sink; no outcome yet
+	acked         // delivered; its mark is outstanding
+	attempt       // refused; the mark of its attempt is outstanding
 )
 
 // entry is one row in memory.
@@ -24,26 +24,26 @@ type entry struct {
 	row   *outbox.Row
 	state state
 	size  int
-	// tx is the hold on a transaction, or noTx.
+	// tx is the number of the transaction that the row holds, or noTx.
 	tx         int64
-	carried    bool              // from an earlier connection
+	carried    bool              // the row is from an earlier connection
 	hb         *handback         // the hand-back that waits until the row has left memory, or nil
 	awaits     *park             // the park that waits for the sink's answer to the row, or nil
-	prev, next uint32            // in flight; next also links free entries
-	reason     string            // of attempt: the error's text
-	uncharged  bool              // of attempt: the error is not to be counted
+	prev, next uint32            // neighbours in the list of rows in flight; next also links free entries
+	reason     string            // of attempt: the text of the error
+	uncharged  bool              // of attempt: the error is not counted
 	spends     bool              // of attempt: it uses up the row's budget
-	unmarked   bool              // its last mark was refused with those of its table
-	once       bool              // delivered exactly once: its unit is noted with its first mark's answer
-	stale      bool              // of inSink: the sink has asked what the row is now
-	looked     bool              // of inSink: the sink was told what the row is now
-	grown      int               // of inSink: bytes that a look has added
-	found      outbox.CheckState // of inSink: what a look saw that has the row leave the sink unsent, or 0
-	arrival    uint64            // the order of coming into memory
-	page       *pageRequest      // that brought the row, or nil: the WAL did
-	due        time.Time         // of queued: when it may be looked at
-	look       bool              // of queued: it is to be looked at; otherwise it only waits behind such rows
-	claim      *claim            // that holds the row's lock, or nil
+	unmarked   bool              // the last mark was refused together with the table's other marks
+	once       bool              // delivered exactly once: the answer to its first mark means that its unit is noted
+	stale      bool              // of inSink: the sink has asked for the row's present state
+	looked     bool              // of inSink: the sink was told the row's present state
+	grown      int               // of inSink: bytes that looks have added to the row
+	found      outbox.CheckState // of inSink: the result of a look because of which the row leaves the sink unsent, or 0
+	arrival    uint64            // place in the order in which rows came into memory
+	page       *pageRequest      // the page that brought the row; nil: the WAL brought it
+	due        time.Time         // of queued: the time from which it may be looked at
+	look       bool              // of queued: the row itself is to be looked at; otherwise it waits only behind such rows
+	claim      *claim            // the claim that holds the row's lock, or nil
 }
 
 // awaitedBy makes the hand-back wait until the row has left memory.
@@ -52,26 +52,27 @@ func (e *entry) awaitedBy(h *handback) {
 	h.outstanding++
 }
 
-// rowTable holds the rows in memory. Its counts are those of its entries.
+// rowTable holds the rows in memory, and counts them.
 type rowTable struct {
-	// entries[1:] are the rows; free ones are linked by next. Those in flight (every
-	// state but kept) form a list from head, which ends at entries[0]: before that is the one
-	// that has been in flight for longest.
+	// entries[1:] are the rows; free ones are linked by next. Those in flight (every state but kept) form a
+	// list: head is the latest, and the list ends at entries[0]. The row before that has been in flight for
+	// longest.
 	entries []entry
 	free    uint32
 	head    uint32
 
 	count, bytes int
-	published    int // bytes of those that went to the sink
-	grown        int // bytes that looks have added to those
-	queued       int // rows in that state
+	published    int // size of the rows in the sink and behind it, in bytes
+	grown        int // of these, bytes that looks have added
+	queued       int // number of rows in state queued
 	inFlight     int
 	arrivals     uint64
-	// byID are the rows in flight from an earlier connection, which the WAL may bring again. No look changes their ids.
+	// byID has the rows in flight from an earlier connection, which the WAL may bring again. Looks leave
+	// their ids unchanged.
 	byID map[rowID]uint32
 }
 
-// rowID identifies a row. created, where the table has it, tells rows with one id apart.
+// rowID identifies a row. created distinguishes rows with the same id, where the table has such a column.
 type rowID struct {
 	table   *outbox.Table
 	id      string
@@ -96,13 +97,13 @@ func (t *rowTable) add(r *outbox.Row, tx int64) uint32 {
 	return h
 }
 
-// arrive puts a row last in the order of coming into memory.
+// arrive makes the row the last in the order of coming into memory.
 func (t *rowTable) arrive(h uint32) {
 	t.arrivals++
 	t.entries[h].arrival = t.arrivals
 }
 
-// resized counts what a look has added to a row.
+// resized updates the counts after a look has changed the row's size.
 func (t *rowTable) resized(h uint32) {
 	e := &t.entries[h]
 	was := e.size
@@ -115,7 +116,7 @@ func (t *rowTable) resized(h uint32) {
 	}
 }
 
-// fly puts an entry among those in flight.
+// fly sets the row's state, and puts it in flight if it was not.
 func (t *rowTable) fly(h uint32, s state) {
 	e := &t.entries[h]
 	if e.state == kept {
@@ -146,8 +147,8 @@ func (t *rowTable) flying() iter.Seq[*entry] {
 	}
 }
 
-// carry keeps the rows in flight for a new connection, whose ledger does not hold
-// them until the WAL brings them again.
+// carry keeps the rows in flight for a new connection. They hold none of its transactions until the WAL
+// brings them again.
 func (t *rowTable) carry() {
 	for e := range t.flying() {
 		e.tx, e.carried = noTx, true
@@ -157,7 +158,7 @@ func (t *rowTable) carry() {
 
 func (t *rowTable) remove(h uint32) {
 	e := &t.entries[h]
-	if e.state != kept { // it is in flight
+	if e.state != kept { // in flight
 		if e.prev == 0 {
 			t.head = e.next
 		} else {
@@ -182,7 +183,7 @@ func (t *rowTable) remove(h uint32) {
 	t.free = h
 }
 
-// ids of the rows in flight, by table.
+// ids returns the ids of the rows in flight, by table.
 func (t *rowTable) ids() map[*outbox.Table][]string {
 	ids := map[*outbox.Table][]string{}
 	for e := range t.flying() {
@@ -191,7 +192,7 @@ func (t *rowTable) ids() map[*outbox.Table][]string {
 	return ids
 }
 
-// answered ends the wait for the sink's answer.
+// answered ends a park's wait for this row.
 func (c *Core) answered(e *entry) {
 	if e.awaits != nil {
 		e.awaits.awaiting--

@@ -8,17 +8,17 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Most parked keys only wait for their time. They sleep until then, so that a step
-// costs what is due and not what is parked: it looks at the parks that are awake. A
-// park falls asleep at the end of a step. Whatever changes it wakes it first.
+// Most parked keys only wait for a time. They sleep until then: a step looks only at parks that are awake,
+// so it costs as much as is due, however many keys are parked. A park falls asleep at the end of a step.
+// Every change of a park wakes it first.
 
-// sleeps says that nothing is to be done about the park before wakesAt. Parks of wider
-// scopes are few, and depend on more than their time.
+// sleeps reports whether there is nothing to do about the park before wakesAt. Only parks of keys and rows
+// sleep: wider ones are few, and depend on more than a time.
 func (p *park) sleeps(now time.Time) bool {
 	return p.Scope.Kind >= outbox.ScopeKey && p.phase == sweeping && !p.dirty() && !p.ready && p.wakesAt().After(now)
 }
 
-// wakesAt is when the key may be swept, or asked about.
+// wakesAt returns when the key may be swept, or when its FAILED or unmarked row is due.
 func (p *park) wakesAt() time.Time {
 	if p.Cause == outbox.CauseBlocked || p.Unmarked() || p.Next.After(p.nextSweep) {
 		return p.Next
@@ -26,7 +26,7 @@ func (p *park) wakesAt() time.Time {
 	return p.nextSweep
 }
 
-// wake has the next step look at the park.
+// wake lets the next step look at the park.
 func (s *parkSet) wake(p *park) {
 	if p.bed > 0 {
 		heap.Remove(&s.asleep, p.bed-1)
@@ -41,7 +41,7 @@ func (s *parkSet) wakeDue(now time.Time) {
 	}
 }
 
-// rest lets the parks sleep that have nothing to wait for but their time.
+// rest puts the parks to sleep that wait only for a time.
 func (s *parkSet) rest(now time.Time) {
 	s.awake = slices.DeleteFunc(s.awake, func(p *park) bool {
 		if p.sleeps(now) {
@@ -51,7 +51,7 @@ func (s *parkSet) rest(now time.Time) {
 	})
 }
 
-// sleepers is a heap, by wakesAt. The bed of each is its index, counted from 1.
+// sleepers is a heap of parks, ordered by wakesAt. The bed of a park is its index, counted from 1.
 type sleepers []*park
 
 func (s sleepers) Len() int           { return len(s) }
@@ -62,13 +62,13 @@ func (s sleepers) Swap(i, j int) {
 	s[i].bed, s[j].bed = i+1, j+1
 }
 
-// Push is for package heap.
+// Push implements heap.Interface.
 func (s *sleepers) Push(p any) {
 	*s = append(*s, p.(*park)) //nolint:forcetypeassert // package heap gives back what it was given
 	(*s)[len(*s)-1].bed = len(*s)
 }
 
-// Pop is for package heap.
+// Pop implements heap.Interface.
 func (s *sleepers) Pop() any {
 	last := len(*s) - 1
 	p := (*s)[last]

@@ -8,14 +8,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// stall holds, in order, rows of tables without state that the sink refused or
-// gave back, and the rows behind them. Such a table cannot be parked, so its
-// rows wait in memory, without limit in time, and hold the confirmed position.
+// stall holds, in order, rows of tables without state that the sink refused or gave back, and the rows
+// behind them. Such a table cannot be parked. So its rows wait in memory, for any length of time, and the
+// confirmed position stays before them.
 type stall struct {
 	scope outbox.Scope
-	// blocked: the sink blocks the scope and is owed a Release.
+	// blocked says that the sink has blocked the scope, and must get a Release.
 	blocked bool
-	rows    []uint32 // in the order of arrival, none of them in the sink
+	rows    []uint32 // in the order of arrival; none of them is in the sink
 	next    time.Time
 }
 
@@ -31,7 +31,7 @@ func (c *Core) stall(scope outbox.Scope, h uint32, err error) {
 	r, tx, arrival := c.rows.entries[h].row, c.rows.entries[h].tx, c.rows.entries[h].arrival
 	c.drop(h)
 	if tx == noTx {
-		return // of an earlier connection: the WAL brings it again
+		return // it is from an earlier connection: the WAL brings it again
 	}
 	h = c.rows.add(r, tx)
 	c.rows.entries[h].arrival = arrival
@@ -47,7 +47,7 @@ func (c *Core) stallOf(scope outbox.Scope) *stall {
 	return nil
 }
 
-// behind puts a row back in its place, before the rows that arrived later.
+// behind inserts a row by its arrival, before the rows that arrived later.
 func (c *Core) behind(s *stall, h uint32) {
 	at := len(s.rows)
 	for at > 0 && c.rows.entries[s.rows[at-1]].arrival > c.rows.entries[h].arrival {
@@ -56,8 +56,8 @@ func (c *Core) behind(s *stall, h uint32) {
 	s.rows = slices.Insert(s.rows, at, h)
 }
 
-// stalled puts a new row of the WAL behind waiting rows: those of its key, else those of
-// a scope that contains it. It returns false if there are none.
+// stalled puts a new row of the WAL behind waiting rows: those of its key, or else those of a scope that
+// contains it. It returns false if no such rows wait.
 func (c *Core) stalled(h uint32) bool {
 	if len(c.stalls) == 0 {
 		return false
@@ -75,8 +75,8 @@ func (c *Core) stalled(h uint32) bool {
 	return false
 }
 
-// retryStalls publishes what waits when its time has come. A row without record
-// is never published: its stall lasts until a person removes the cause.
+// retryStalls publishes the rows of the stalls that are due. A row that cannot become a record is never
+// published: its stall lasts until a person removes the cause.
 func (c *Core) retryStalls() {
 	var rest []*stall
 	var due []uint32
@@ -90,7 +90,7 @@ func (c *Core) retryStalls() {
 		due = append(due, s.rows...)
 	}
 	c.stalls = rest
-	// A topic's rows and those of a key in it may be due together.
+	// A topic's rows and those of a key in that topic may be due together.
 	slices.SortFunc(due, func(a, b uint32) int { return cmp.Compare(c.rows.entries[a].arrival, c.rows.entries[b].arrival) })
 	for _, h := range due {
 		if k := c.stallOf(outbox.KeyScope(c.rows.entries[h].row)); k != nil {
@@ -101,16 +101,16 @@ func (c *Core) retryStalls() {
 	}
 }
 
-// unblock gives the sink the Release that it is owed.
+// unblock sends the Release that the sink is waiting for.
 func (c *Core) unblock(s *stall) {
 	if s.blocked {
 		c.ready.Commands = append(c.ready.Commands, outbox.Command{Release: new(s.scope)})
 	}
 }
 
-// dropStalls forgets what waits: the connection is over, the WAL brings it again.
-// A stall stays while the sink has rows of it. They are to come back, and what
-// the WAL brings behind them must not pass them through a sink released too soon.
+// dropStalls forgets the waiting rows: the connection is over, and the WAL brings them again. A stall stays
+// while the sink has rows of its scope. The sink gives these back. Released too soon, it would let rows
+// that the WAL brings behind them pass.
 func (c *Core) dropStalls() {
 	c.stalls = slices.DeleteFunc(c.stalls, func(s *stall) bool {
 		for _, h := range s.rows {

@@ -2,16 +2,17 @@ package checkpoint
 
 import "github.com/outbox-cdc/outbox-cdc/internal/outbox"
 
-// tableSet is the stream's tables, and which of them are left to the sweeper.
+// tableSet has the stream's tables, and says which of them are left to the sweeper.
 type tableSet struct {
 	byName    map[string]*outbox.Table
-	stateless bool            // the tables keep no state: nothing can be parked
-	broken    map[string]bool // the WAL's rows cannot be read as the mapping says
-	// Of tables without state: before knows what was published before the connection. passedOver: rows were
-	// not read, and nothing finds them again, so no more is read.
+	stateless bool            // the tables have no state, so nothing can be parked
+	broken    map[string]bool // tables whose rows in the WAL do not fit the mapping
+	// The next two are for tables without state. before tells which rows were published before the
+	// connection. passedOver says that rows were not read; nothing finds them again, so nothing more is
+	// read.
 	before     publishedBefore
 	passedOver bool
-	lacking    map[string]bool // of the connection: the publication does not cover them, or they could not be read
+	lacking    map[string]bool // of this connection: tables that the publication does not cover, or that could not be read
 }
 
 func newTableSet(tables []*outbox.Table) tableSet {
@@ -23,14 +24,14 @@ func newTableSet(tables []*outbox.Table) tableSet {
 	return s
 }
 
-// carried says that the table's rows of the WAL can be published.
+// carried reports whether the table's rows of the WAL can be published.
 func (s *tableSet) carried(table string) bool { return !s.broken[table] && !s.lacking[table] }
 
 func (c *Core) unusable(cluster string) bool {
 	return c.down[cluster]
 }
 
-// clusters are the Kafka clusters that rows of the stream can go to.
+// clusters returns the Kafka clusters that the stream's rows can go to.
 func (c *Core) clusters() map[string]bool {
 	all := map[string]bool{}
 	for _, t := range c.cfg.Tables {

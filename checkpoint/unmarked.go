@@ -7,25 +7,25 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// A published row whose mark the database refuses for the row's own sake (a constraint, a
-// trigger that raises, a value) is parked by itself, not with its key: it is in Kafka, so
-// its key may go on, and only this row must not be published again. The durable park
-// remembers that; the row is not kept. It is marked again with back-off, also after a
-// restart, until the mark is taken or the row is gone.
+// The database may refuse the mark of a published row for the row's own sake (a constraint, a trigger that
+// raises an error, a value). Then the row is parked by itself, and its key may go on: the row is in Kafka,
+// and only this row must not be published again. The durable park remembers that; the row itself is
+// dropped. It is marked again with backoff, also after a restart, until the mark succeeds or the row is
+// gone.
 
-// unmarkedRow is what only the park of such a row knows.
+// unmarkedRow is the part of a park that only such a row has.
 type unmarkedRow struct {
-	// mark is the outstanding one, or nil: there is one at a time.
+	// mark is the outstanding mark, or nil. There is at most one.
 	mark *outbox.Row
-	// inTally: the tally of an exactly-once stream has the row, so the park counts as durable and
-	// is not written.
+	// inTally says that the tally of an exactly-once stream has the row. Then the park counts as durable
+	// and is not written.
 	inTally bool
-	// othersInTally are the creation times of other rows with the same id that the tally has, each
-	// marked in its turn. Empty unless inTally is set.
+	// othersInTally are the creation times of other rows with the same id that the tally has. They are
+	// marked one after the other. Empty unless inTally is set.
 	othersInTally []int64
 }
 
-// unmarkable parks a published row whose mark is refused.
+// unmarkable parks a published row whose mark the database refuses.
 func (c *Core) unmarkable(h uint32, err error) {
 	e := &c.rows.entries[h]
 	r, key := e.row, c.parks.ofKey(e.row)
@@ -37,10 +37,10 @@ func (c *Core) unmarkable(h uint32, err error) {
 	}
 	c.settleUnder(e.tx, p)
 	c.drop(h)
-	c.troubleOver(key, r) // without a key, key is p, which waits
+	c.troubleOver(key, r) // without a key, key is p itself, which waits for its next try
 }
 
-// markUnmarked asks for the marks whose time has come.
+// markUnmarked asks for the marks that are due.
 func (c *Core) markUnmarked() {
 	if c.cfg.Shadow {
 		return
@@ -53,7 +53,7 @@ func (c *Core) markUnmarked() {
 	}
 }
 
-// markedAgain takes the answer to a mark of markUnmarked.
+// markedAgain takes the answer to a mark that markUnmarked asked for.
 func (c *Core) markedAgain(a outbox.Marked) {
 	p := c.parks.of(outbox.RowScope(a.Row))
 	if p == nil || p.mark != a.Row {
@@ -62,7 +62,7 @@ func (c *Core) markedAgain(a outbox.Marked) {
 	p.mark = nil
 	if a.State == outbox.MarkedRefused || a.State == outbox.MarkedInvisible {
 		p.tries++
-		c.parks.tryAt(p, c.backoff(p.tries)) // not written: a start may try sooner
+		c.parks.tryAt(p, c.backoff(p.tries)) // not written: after a restart the next try may come sooner
 		return
 	}
 	if len(p.othersInTally) > 0 {
@@ -81,8 +81,8 @@ func (c *Core) released(p *park) {
 	c.parks.tryAt(p, time.Time{})
 }
 
-// rememberCreated has the park remember when its row was created, which tells it from a later
-// one with the same id.
+// rememberCreated stores in the park when its row was created. This distinguishes the row from a later one
+// with the same id.
 func (c *Core) rememberCreated(p *park, created int64) {
 	p.created, p.RowID = created, ""
 	if created != 0 {
@@ -90,16 +90,16 @@ func (c *Core) rememberCreated(p *park, created int64) {
 	}
 }
 
-// recall undoes rememberCreated for a park that was read. Of a blocked key's FAILED row only the
-// id is known, which may be another's by now, so the table is asked about the key.
+// recall restores, in a park that was read, what rememberCreated has stored. Of a blocked key's FAILED row
+// only the id was stored, which may belong to another row by now. So the table is asked about the key.
 func (p *park) recall() {
 	switch {
 	case p.Unmarked():
-		p.created, _ = strconv.ParseInt(p.RowID, 10, 64) // else 0: any row with the id
+		p.created, _ = strconv.ParseInt(p.RowID, 10, 64) // not stored: 0, which stands for any row with the id
 	case p.Cause == outbox.CauseBlocked && p.Scope.Kind == outbox.ScopeKey:
 		p.blocker = gone
 	}
 }
 
-// tallied says that the tally has the row: the park need not be written.
+// tallied notes that the tally has the row, so the park need not be written.
 func (p *park) tallied() { p.inTally, p.durable, p.written = true, true, p.version }

@@ -17,14 +17,14 @@ func (c *Core) Begin(tx outbox.Transaction) {
 	}
 }
 
-// leavesToNext says that the open transaction is not ours to publish any more:
-// it is never confirmed here. Its rows are behind those that were not read, or a clean stop has begun.
+// leavesToNext reports whether the open transaction is left to the next connection or process, and never
+// confirmed here: rows before it were not read, or a clean stop has begun.
 func (c *Core) leavesToNext() bool {
 	return c.tables.passedOver || c.draining && c.tables.stateless && !c.unfinished
 }
 
-// Rows feeds rows of the open transaction in the order of the WAL. They carry
-// its XID and Commit.
+// Rows feeds rows of the open transaction, in the order of the WAL. They carry the transaction's XID and
+// Commit.
 func (c *Core) Rows(rows []*outbox.Row) {
 	if c.leavesToNext() {
 		return
@@ -39,15 +39,15 @@ func (c *Core) row(r *outbox.Row) {
 	case !r.Pending:
 		return
 	case c.tables.stateless && c.cfg.Shadow:
-		return // nothing to leave it to the sweeper by
+		return // in shadow, rows of such tables are ignored: no park can leave them to the sweeper
 	case c.tables.before.published != nil && c.tables.before.published(r):
 		return
 	case r.AvailableAt == outbox.Never:
-		c.watch.expectAt(c.now.Add(askSoon)) // by then the table may say when
+		c.watch.expectAt(c.now.Add(askSoon)) // by then the table may say when the row is due
 		return
 	case c.scheduled(r):
 		c.watch.expectAt(time.UnixMicro(r.AvailableAt))
-		return // the watch finds it when it is due; it holds no position and no key
+		return // the watch finds it when it is due; it holds neither the position nor its key
 	}
 	if p := c.parks.discarding(r); p != nil {
 		if p.knownTopics != nil {
@@ -72,15 +72,14 @@ func (c *Core) row(r *outbox.Row) {
 	}
 }
 
-// scheduled says that the row is not available yet. A row that was available at its
-// commit is not scheduled: our clock may be behind the server's, and later rows must not
-// pass it.
+// scheduled reports whether the row is not available yet. A row that was available at its commit is not
+// scheduled: our clock may be behind the server's, and later rows must not pass it.
 func (c *Core) scheduled(r *outbox.Row) bool {
 	return r.AvailableAt > c.now.UnixMicro() && r.AvailableAt > c.ledger.opened
 }
 
-// carriedRow: a row in flight from an earlier connection is not published
-// again, but is held in the new ledger, else the confirmed position would pass it.
+// carriedRow reports whether the row is in flight from an earlier connection. Such a row is not published
+// again. It holds its transaction in the new ledger; otherwise the confirmed position would pass it.
 func (c *Core) carriedRow(r *outbox.Row) bool {
 	h, found := c.rows.byID[idOf(r)]
 	if !found {
@@ -90,11 +89,11 @@ func (c *Core) carriedRow(r *outbox.Row) bool {
 	if e.tx == noTx {
 		e.tx = c.ledger.hold()
 	}
-	c.rows.arrive(h) // it comes in the order of this connection
+	c.rows.arrive(h) // its place is now that of this connection's order
 	return true
 }
 
-// Commit ends the open transaction; end is the position behind it.
+// Commit ends the open transaction; end is the position right behind it.
 func (c *Core) Commit(end outbox.LSN) {
 	c.ledger.commit(end)
 	c.unfinished = false
@@ -105,22 +104,20 @@ func (c *Core) Keepalive(walEnd outbox.LSN) {
 	c.ledger.keepalive(walEnd)
 }
 
-// TableBroken says that from here on the WAL's rows of the table cannot be
-// read as its mapping says; no row of it will be fed until TableMapped. Since
-// its rows are then passed over unread, the WAL is not confirmed past this
-// point until the table's park is durable.
+// TableBroken says that from here on the table's rows in the WAL do not fit its mapping. No row of the
+// table is fed until TableMapped. Since these rows are passed over unread, the position is not confirmed
+// past this point until the table's park is durable.
 func (c *Core) TableBroken(t *outbox.Table, err error) {
 	c.tables.broken[t.String()] = true
 	if c.tables.stateless {
-		return // nothing can be parked: see Passed
+		return // nothing can be parked; Passed deals with its rows
 	}
 	p := c.park(outbox.TableScope(t), outbox.CauseMapping, err.Error(), c.now.Add(c.cfg.BackoffMin))
 	c.settleUnder(c.ledger.hold(), p)
 }
 
-// Passed says that rows of a broken table were passed over in the open
-// transaction. Where nothing finds them again, that transaction is never confirmed, and
-// none is read behind it.
+// Passed says that rows of a broken table were passed over in the open transaction. Nothing finds them
+// again if the tables have no state. Then the transaction is never confirmed, and no later one is read.
 func (c *Core) Passed(xid uint32) {
 	if !c.tables.stateless || c.cfg.Shadow {
 		c.discardXID(xid)

@@ -7,13 +7,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// watch is the round that looks for rows that the stream missed: read PENDING
-// candidates and L; wait until everything up to L is settled; read again which
-// are still PENDING; park their keys.
+// watch is a search for rows that the stream missed. Each round has these steps: read PENDING candidates,
+// and the position L; wait until everything up to L is settled; read again which of the candidates are
+// still PENDING; park the keys of these.
 type watch struct {
 	step watchStep
-	at   time.Time     // of the next round
-	due  time.Time     // when the next scheduled row becomes due, as far as known
+	at   time.Time     // when the next round begins
+	due  time.Time     // when the next scheduled row becomes due, if known
 	rows []*outbox.Row // the candidates; none while the step is watchIdle or watchReading
 	upTo outbox.LSN    // L
 	more bool          // there may be further candidates
@@ -28,7 +28,7 @@ const (
 	watchReadingAgain
 )
 
-// expectAt notes when a scheduled row becomes due, or may be asked about.
+// expectAt notes when a scheduled row becomes due, or when the table may be asked about one.
 func (w *watch) expectAt(t time.Time) {
 	if w.due.IsZero() || t.Before(w.due) {
 		w.due = t
@@ -41,7 +41,7 @@ func (c *Core) progressWatch() {
 		return
 	}
 	if w.step == watchWaiting && c.ledger.settledTo(w.upTo) {
-		c.rewatch() // or the round is over, and the next one may be due
+		c.rewatch() // or it ends the round, and the next one may be due
 	}
 	due := !w.at.After(c.now) || !w.due.IsZero() && !w.due.After(c.now)
 	if w.step == watchIdle && due && c.parks.stream() == nil {
@@ -80,7 +80,7 @@ func (c *Core) Watched(found outbox.Candidates) {
 		w.expectAt(found.NextDue)
 	}
 	if !w.due.IsZero() && !w.due.After(c.now) {
-		w.due = c.now.Add(sweepPause) // our clock is ahead of the server's
+		w.due = c.now.Add(sweepPause) // the row is not due for the server yet: our clock is ahead
 	}
 	if len(found.Rows) == 0 {
 		return
@@ -89,15 +89,14 @@ func (c *Core) Watched(found outbox.Candidates) {
 	w.more = len(found.Rows) >= c.cfg.PageRows
 }
 
-// WatchRefused answers Watch or Rewatch: the database refuses the statement for
-// a table. The round is over.
+// WatchRefused answers Watch or Rewatch: the database refuses the statement for a table. The round is over.
 func (c *Core) WatchRefused(t *outbox.Table, err error) {
 	c.watch.step, c.watch.rows = watchIdle, nil
 	c.parkRefused(t, err)
 }
 
-// rewatch asks which candidates that are not parked by now are still PENDING: by I6 the
-// stream cannot be carrying them. A parked one may be handed back before the answer is here.
+// rewatch asks which candidates are still PENDING. By I6, the stream cannot be carrying such rows. Parked
+// candidates are left out: their scopes may be handed back before the answer comes.
 func (c *Core) rewatch() {
 	w := &c.watch
 	w.rows = c.notOurs(w.rows)
@@ -109,7 +108,7 @@ func (c *Core) rewatch() {
 	c.ready.Rewatch = w.rows
 }
 
-// notOurs leaves out rows that are parked.
+// notOurs returns the rows that are not parked.
 func (c *Core) notOurs(rows []*outbox.Row) []*outbox.Row {
 	var rest []*outbox.Row
 	for _, r := range rows {
@@ -124,8 +123,8 @@ func (c *Core) notOurs(rows []*outbox.Row) []*outbox.Row {
 
 const missedReason = "a PENDING row that the stream does not carry"
 
-// Rewatched answers Rewatch: those that are still PENDING. Their keys are
-// parked; sweep and hand-back do the rest.
+// Rewatched answers Rewatch with the rows that are still PENDING. Their keys are parked; sweep and
+// hand-back do the rest.
 func (c *Core) Rewatched(pending []*outbox.Row) {
 	w := &c.watch
 	w.step, w.rows = watchIdle, nil
