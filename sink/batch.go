@@ -10,59 +10,59 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// producer is what brokers know a producer by.
+// producer is a producer id and an epoch, by which brokers know a producer.
 type producer struct {
 	PID   int64
 	Epoch int16
 }
 
-// nobody is the producer id before InitProducerID answered.
+// nobody stands for the producer until InitProducerId has answered.
 var nobody = producer{-1, -1}
 
-// batch is a run of rows for one partition with the sequence that a broker
-// knows them by. While its outcome is unknown neither may change: a broker
-// compares producer id, first sequence and count, never content.
+// batch is a run of rows for one partition, with the sequence numbers under which brokers know them. While
+// its outcome is unknown, neither the rows nor the sequence may change: a broker compares producer id,
+// first sequence and count, but never the content.
 type batch struct {
 	queue *partitionQueue
 	rows  []*outbox.Row
-	// bytes is the encoded size before compression, never too small.
+	// bytes is an upper bound of the encoded size before compression.
 	bytes   int
-	headers int // of all rows
+	headers int // number of headers of all rows
 
 	as  producer
 	seq int32
-	// maybe: some earlier try may have been appended. Set by what a try led to
-	// and cleared only by finding out (resolve).
+	// maybe says that some earlier try may have been appended. It is set by the results of tries, and
+	// cleared only when a search has found out (resolve).
 	maybe bool
-	// sealed: the partition was fenced after the last try, so no try of this
-	// batch can land any more; what is in the partition log is all there will be.
+	// sealed says that the partition was fenced after the last try. No try of this batch can be appended
+	// any more: either it is in the partition log by now, or it never will be.
 	sealed bool
-	// unresolved: to be looked for in the partition log before it is sent again.
+	// unresolved says that the batch has to be searched for in the partition log before it is sent again.
 	unresolved bool
 
 	tries   int
 	corrupt int // tries that were answered with CORRUPT_MESSAGE
-	// made is the timestamp of rows that have none of their own; it stays the
-	// same over all tries.
+	// made is the timestamp of the rows that have none of their own. It is the same for all tries.
 	made time.Time
-	sent time.Time // the current try
-	// untimed rows have made as their timestamp, since the topic refused theirs; parallel to rows, nil: none.
+	sent time.Time // when the current try was sent
+	// untimed marks rows whose own timestamp the topic has refused, so they get made instead. It is
+	// parallel to rows; nil: no such row.
 	untimed []bool
 
-	request *exactlyonce.Request // of a transaction: what the batch is sent for
+	request *exactlyonce.Request // of a transaction: the request that the batch answers
 }
 
 const (
-	// batchOverhead is a record batch's header (61 bytes), rounded up.
+	// batchOverhead is the size of a record batch's header (61 bytes), rounded up.
 	batchOverhead = 64
-	// recordOverhead bounds a record's own bytes: five varint32, a varint64
-	// and the attributes.
+	// recordOverhead is the maximum size of a record without key, value and headers: five varint32, a
+	// varint64 and the attributes.
 	recordOverhead = 5*5 + 10 + 1
-	// headerOverhead bounds the two lengths of a record header.
+	// headerOverhead is the maximum size of the two lengths of a record header.
 	headerOverhead = 2 * 5
 )
 
-// recordSize bounds the encoded size of a row's record, in bytes.
+// recordSize returns an upper bound of the encoded size of a row's record, in bytes.
 func recordSize(r *outbox.Row) int {
 	n := recordOverhead + len(r.Key) + len(r.Value)
 	for i := range r.Headers {
@@ -71,46 +71,45 @@ func recordSize(r *outbox.Row) int {
 	return n
 }
 
-// advance is the sequence n records later; sequences wrap at 2³¹.
+// advance returns the sequence number n records later. Sequence numbers wrap around at 2³¹.
 func advance(seq int32, n int) int32 {
 	return int32((uint32(seq) + uint32(n)) & 0x7fffffff)
 }
 
-// reply is what one try to produce a batch led to: err, or a broker's answer.
+// reply is the result of one try to produce a batch: err, or a broker's answer.
 type reply struct {
-	err error // no answer
-	// unsent says of err that nothing of the try can have reached a broker.
+	err error // why there is no answer
+	// unsent says, together with err, that no part of the request can have reached a broker.
 	unsent bool
 
 	code   sarama.KError
-	offset int64 // of the first record; an error with one may mean appended, see judge
-	// rejected are indices of records that the broker named (KIP-467).
+	offset int64 // of the first record; with an error, the batch may have been appended, see judge
+	// rejected are the indices of the records that the broker refused, if it names them (KIP-467).
 	rejected []int
 	message  string
-	// endpoint of the current leader, or empty (KIP-951).
+	// leader is the address of the partition's new leader, if the broker names it (KIP-951).
 	leader string
 }
 
-// action is what has to be done about a batch.
+// action says what has to be done about a batch.
 type action uint8
 
 const (
 	actionAck     action = iota + 1 // delivered
 	actionRetry                     // send it again, unchanged
-	actionSplit                     // nothing of it is in the partition log: find the rejected record
-	actionResolve                   // find out what is in the partition log, under a new epoch
-	actionRebind                    // nothing of it is in the partition log: send it under the current epoch
+	actionSplit                     // it is not in the partition log: find the rejected record
+	actionResolve                   // find out, under a new epoch, whether it is in the partition log
+	actionRebind                    // it is not in the partition log: send it under the current epoch
 	actionTopic                     // the topic is at fault
-	actionSlow                      // authorisation or configuration: retry slowly
+	actionSlow                      // retry slowly: authorisation or configuration is at fault, or the broker cannot name its error
 )
 
-// corruptTries is how often CORRUPT_MESSAGE is taken for damage on the wire
-// before it is taken for a record's fault.
+// corruptTries is how many answers with CORRUPT_MESSAGE blame a record. Fewer of them are blamed on damage
+// in transit.
 const corruptTries = 3
 
-// judge notes what a try says about the batch's fate and decides what to do.
-// doc.go has the table. A rejection only speaks of its own try:
-// whatever an earlier one may have done stands in maybe.
+// judge records what a try says about the batch's outcome, and decides what to do. doc.go has the table. A
+// rejection tells only about its own try; maybe tells whether an earlier one may have been appended.
 func (b *batch) judge(r reply, current producer) action {
 	if r.err != nil {
 		if encoding(r.err) {
@@ -125,7 +124,7 @@ func (b *batch) judge(r reply, current producer) action {
 	case inDoubt:
 		b.maybe = true
 		if r.code == sarama.ErrUnknown {
-			return actionSlow // what the broker failed at may have left a copy of the batch in its log, at each try
+			return actionSlow // each try may have left a copy of the batch in the broker's log
 		}
 		return actionRetry
 	case badRecord:
@@ -142,20 +141,20 @@ func (b *batch) judge(r reply, current producer) action {
 		if !b.maybe && b.as != current {
 			return actionRebind // our own fence refused it
 		}
-		return actionResolve // the next InitProducerId tells whether we were superseded
+		return actionResolve // the next InitProducerId tells whether another process took over
 	case badTopic:
 		return actionTopic
 	case badSetup:
 		return actionSlow
 	}
-	// A passing error, such as a fencing transaction of ours that is open (brokers that refuse plain batches
-	// then). With an offset, the batch was appended first. The codes above come before anything is appended,
-	// whatever offset comes with them.
+	// All other errors pass. An example is a broker that refuses plain batches while a fencing transaction
+	// of ours is open. An offset in the answer means that the batch was appended before the error. The
+	// codes above are answered before anything is appended, even if an offset comes with them.
 	b.maybe = b.maybe || r.offset >= 0
 	return actionRetry
 }
 
-// timeOf is the timestamp of a row's record, in milliseconds.
+// timeOf returns the timestamp of a row's record, in milliseconds since 1970.
 func (b *batch) timeOf(i int) int64 {
 	if at := b.rows[i].Timestamp; at != 0 && (b.untimed == nil || !b.untimed[i]) {
 		return at
@@ -163,8 +162,8 @@ func (b *batch) timeOf(i int) int64 {
 	return b.made.UnixMilli()
 }
 
-// retime gives the time of producing to records whose own time the topic refused, if their tables have TimestampNow.
-// false: there are none, or none any more.
+// retime marks records as untimed if the topic refused their own time and their tables have TimestampNow.
+// It reports whether it has marked any.
 func (b *batch) retime(r reply) bool {
 	if r.err != nil || r.code != sarama.ErrInvalidTimestamp {
 		return false
@@ -182,7 +181,8 @@ func (b *batch) retime(r reply) bool {
 	return another
 }
 
-// rejected: a record is at fault. That counts only when no earlier try is open.
+// rejected returns the action for a batch with a faulty record. The fault is believed only if no earlier
+// try may have been appended.
 func (b *batch) rejected() action {
 	if b.maybe {
 		return actionResolve

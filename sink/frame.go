@@ -12,52 +12,53 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// sarama takes as much memory as an answer says, and several times that to decode it.
+// sarama allocates as much memory as an answer's length field says, and several times that to decode the
+// answer.
 const (
-	// longestAnswer has room for the metadata of 350,000 partitions, and for a sentence on each of
-	// 100,000 records that a broker refuses.
+	// longestAnswer is enough for the metadata of 350,000 partitions, or for a sentence on each of 100,000
+	// records that a broker refuses. In bytes, like the next two.
 	longestAnswer = 16 << 20
-	// answersAtOnce bounds the answers of a cluster that come at one time, short ones apart. A
-	// longer one comes alone.
+	// answersAtOnce bounds the total size of a cluster's answers that are read at the same time. Short
+	// answers (shortAnswer) do not count; an answer longer than the bound is read alone.
 	answersAtOnce = 16 << 20
 	shortAnswer   = 64 << 10
 )
 
-// longestFetch: a fetch brings at least one batch, which another producer may have written.
+// longestFetch is larger than longestAnswer: a fetch returns at least one whole batch, whoever has written
+// it.
 var longestFetch = int(sarama.MaxResponseSize)
 
-// framed looks at the lengths of what a broker answers before sarama does, which
-// allocates what the first answers on a connection say (as of 1.61: ApiVersions,
-// SaslHandshake), up to 4 GiB. Something else than a broker on the port is enough
-// for that: "HTTP" is a length of 1.2 GB.
+// framed checks the lengths of a broker's answers before sarama does. For the first answers on a connection
+// (ApiVersions and SaslHandshake, as of sarama 1.61), sarama allocates whatever the length says, up to 4
+// GiB. Any other server on the port is enough for that: read as a length, "HTTP" is 1.2 GB.
 // https://kafka.apache.org/protocol#protocol_common
 type framed struct {
 	net.Conn
-	most   int     // bytes of a frame
+	most   int     // maximum size of a frame, in bytes
 	header [4]byte // the length of the frame that begins
-	have   int     // bytes of header
-	left   int     // bytes of the frame that are still to come
-	// room is what long frames of the cluster share; nil: nothing bounds them.
+	have   int     // how many bytes of header have been read
+	left   int     // how many bytes of the frame are still to come
+	// room is shared by the long frames of the cluster; nil: they are not bounded together.
 	room    *semaphore.Weighted
-	taken   atomic.Int64  // of room, for the present frame
-	patient time.Duration // with others who have the room
+	taken   atomic.Int64  // the share of room that the present frame has
+	patient time.Duration // how long to wait while other frames have the room
 	ctx     context.Context
-	// wrong is set by the first frame that is refused; nothing comes or goes
-	// after it, so that every request says so.
+	// wrong is set by the first frame that is refused. Afterwards every read and write fails with it, so
+	// that every request reports it.
 	wrong atomic.Pointer[refusedFrame]
 }
 
-// refusedFrame is why a frame is refused.
+// refusedFrame says why a frame is refused.
 type refusedFrame struct{ error }
 
-// notKafka: what answers on the broker's port is none.
+// notKafka says that the server on the broker's port does not speak Kafka's protocol.
 type notKafka struct{ length [4]byte }
 
 func (e *notKafka) Error() string {
 	return fmt.Sprintf("the answer begins with %q, which no Kafka broker sends: is it a broker's port, and is tls as it is there?", e.length[:])
 }
 
-// Read ends before the first frame that cannot be one.
+// Read returns data up to the first frame that is refused.
 func (f *framed) Read(p []byte) (int, error) {
 	if wrong := f.wrong.Load(); wrong != nil {
 		return 0, wrong.error
@@ -70,7 +71,7 @@ func (f *framed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write sends a request, or says what is wrong with the answers.
+// Write sends a request, or returns why a frame was refused.
 func (f *framed) Write(p []byte) (int, error) {
 	if wrong := f.wrong.Load(); wrong != nil {
 		return 0, wrong.error
@@ -78,14 +79,14 @@ func (f *framed) Write(p []byte) (int, error) {
 	return f.Conn.Write(p)
 }
 
-// Close gives back the room of a frame that did not come to its end.
+// Close also gives back the room of a frame that was not read to its end.
 func (f *framed) Close() error {
 	err := f.Conn.Close()
 	f.release()
 	return err
 }
 
-// follow says how much may be handed on.
+// follow keeps track of the frames in the data, and returns how many bytes of it are admitted.
 func (f *framed) follow(data []byte) (good int) {
 	for at := 0; at < len(data); {
 		if f.left > 0 {
@@ -111,10 +112,10 @@ func (f *framed) follow(data []byte) (good int) {
 	return len(data)
 }
 
-// admit waits until there is room for a frame, or says why it is refused.
+// admit waits until there is room for a frame. It returns an error if the frame is refused.
 func (f *framed) admit(length uint32) error {
 	switch {
-	case length < 4 || length > uint32(sarama.MaxResponseSize): // four bytes of each answer are its correlation id
+	case length < 4 || length > uint32(sarama.MaxResponseSize): // each answer has a correlation id of four bytes
 		return &notKafka{f.header}
 	case int(length) > f.most:
 		return fmt.Errorf("an answer of %d bytes is refused: at most %d are taken here", length, f.most)
@@ -131,7 +132,7 @@ func (f *framed) admit(length uint32) error {
 	return nil
 }
 
-// release may be called while the reader runs, by the goroutine that closes.
+// release gives back the frame's room. The goroutine that closes may call it while the reader runs.
 func (f *framed) release() {
 	if n := f.taken.Swap(0); n > 0 {
 		f.room.Release(n)

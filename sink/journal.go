@@ -8,8 +8,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
 )
 
-// Records of the journal are read here and not by sarama, which would decompress whatever
-// somebody else wrote there. We write them without compression.
+// The records of the journal are parsed here and not by sarama, because sarama would decompress whatever
+// another producer wrote there. We write them without compression.
 
 var (
 	errCompressed = errors.New("a batch is compressed: compression.type of the topic must be producer")
@@ -18,7 +18,7 @@ var (
 	errNoBatch    = errors.New("somebody else writes to the journal, in a form older than transactions")
 )
 
-// logBatch reads a batch as a partition log has it.
+// logBatch parses a record batch in the format of a partition log.
 // https://kafka.apache.org/documentation/#recordbatch
 func logBatch(h *header) (*exactlyonce.LogBatch, error) {
 	const (
@@ -58,10 +58,10 @@ func logBatch(h *header) (*exactlyonce.LogBatch, error) {
 	return b, nil
 }
 
-// recordParser takes the records of a batch apart.
+// recordParser parses the records of a batch.
 type recordParser struct{ b []byte }
 
-// record reads the next one, which is at that place in its batch. Its headers are passed over.
+// record parses the next record, which must be the one at this index in its batch. It skips the headers.
 func (p *recordParser) record(at int64) (key, value []byte, err error) {
 	length, ok := p.varint()
 	if !ok || length < 1 || length > int64(len(p.b)) {
@@ -92,7 +92,7 @@ func (p *recordParser) varint() (int64, bool) {
 	return n, true
 }
 
-// bytes reads bytes behind their length; -1: null.
+// bytes reads a byte string after its length; -1 stands for null.
 func (p *recordParser) bytes() ([]byte, bool) {
 	n, ok := p.varint()
 	if !ok || n < -1 || n > int64(len(p.b)) {

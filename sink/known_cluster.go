@@ -7,22 +7,22 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// KnownCluster holds the connections of a Sink, and of the Sinks after it, to the first one's cluster. If another
-// cluster came to stand behind an address, the rows it took would be SENT but not where they belong. The zero
-// value has seen no cluster.
+// KnownCluster makes sure that a Sink, and the Sinks after it, connect to one Kafka cluster only: the first
+// one that they met. If another cluster appeared behind an address, rows sent there would be SENT and still
+// be missing where they belong. The zero value has not met a cluster yet.
 type KnownCluster struct {
 	mu sync.Mutex
-	// id is the cluster's, as the broker at from told it first; empty: none has. It never changes: who
-	// replaces a cluster restarts the process.
+	// id is the cluster's id, and from the broker that named it first. Empty: no broker has named one yet.
+	// The id never changes; after a cluster is replaced, the process has to be restarted.
 	id, from string
-	// topic is one to ask brokers about: asked about none, they would tell of all.
+	// topic is a topic to ask brokers about. A request without a topic would return all of them.
 	topic string
 }
 
-// idBytes is how much of a cluster's id is looked at. Kafka's have 22 bytes.
+// idBytes is how many bytes of a cluster's id are compared. Kafka's ids have 22 bytes.
 const idBytes = 64
 
-// heard takes what a broker says of its cluster when it is asked about topics. Some do not name it.
+// heard checks the cluster id in a broker's answer about topics. Some brokers do not name their cluster.
 func (s *KnownCluster) heard(addr string, res *sarama.MetadataResponse, topics []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,8 +43,8 @@ func (s *KnownCluster) heard(addr string, res *sarama.MetadataResponse, topics [
 	return nil
 }
 
-// judge asks a broker that was just connected to for its cluster, which takes a topic to ask about. While none is known
-// no row leaves, and the answer that brings the first goes through heard.
+// judge asks a newly connected broker for its cluster. The request needs a topic to ask about. While none
+// is known, no row is sent, and the answer that brings the first topic goes through heard.
 func (s *KnownCluster) judge(b *sarama.Broker, version sarama.KafkaVersion) error {
 	s.mu.Lock()
 	topic := s.topic
@@ -60,7 +60,7 @@ func (s *KnownCluster) judge(b *sarama.Broker, version sarama.KafkaVersion) erro
 	return s.heard(b.Addr(), res, topics)
 }
 
-// otherCluster says that a broker belongs to another cluster than the first one.
+// otherCluster says that a broker belongs to another cluster than the first one met.
 type otherCluster struct{ id, want, from string }
 
 func (e *otherCluster) Error() string {

@@ -42,7 +42,7 @@ func (m *machine) jobDone(o producerIDResult) {
 	}
 }
 
-// queueOf is a partition that metadata told of, or nil: it may be forgotten meanwhile.
+// queueOf returns a partition's queue, or nil if metadata never named it or it was forgotten meanwhile.
 func (m *machine) queueOf(p topicPartition) *partitionQueue {
 	if t := m.topics[p.Topic]; t != nil && int(p.Number) < len(t.queues) {
 		return t.queues[p.Number]
@@ -50,7 +50,7 @@ func (m *machine) queueOf(p topicPartition) *partitionQueue {
 	return nil
 }
 
-// searched takes what the partition log says of a batch.
+// searched takes the result of a search for a batch in the partition log.
 func (m *machine) searched(s searched) {
 	b, q := s.batch, s.batch.queue
 	b.sealed = s.sealed
@@ -65,7 +65,7 @@ func (m *machine) searched(s searched) {
 	}
 }
 
-// nextJob collects what the producerIDClient has to do, one job at a time.
+// nextJob collects the next job for the producerIDClient, or returns nil. One job is done at a time.
 func (m *machine) nextJob() *producerIDJob {
 	var job producerIDJob
 	if m.unfenced {
@@ -85,10 +85,10 @@ func (m *machine) nextJob() *producerIDJob {
 	return &job
 }
 
-// toFence lists the partitions to be fenced. Without a transactional id there
-// is nothing to fence with. But a partition that was forgotten, and is there again, begins
-// with sequence 0. A broker would take that for its first batch under this producer id sent
-// again, and acknowledge without appending: so a new producer id comes first.
+// toFence lists the partitions to be fenced. Without a transactional id no fence is possible, and
+// partitions count as fenced. There is one exception: a partition that was forgotten and is there again
+// begins with sequence 0. A broker would take its first batch for a repeated one of this producer id, and
+// acknowledge it without appending it. So a new producer id has to come first.
 func (m *machine) toFence() []fenceTarget {
 	var targets []fenceTarget
 	for _, t := range m.topics {
@@ -112,8 +112,8 @@ func (q *partitionQueue) target() fenceTarget {
 	return fenceTarget{topicPartition: topicPartition{q.topic.name, q.partition}, leader: q.leader}
 }
 
-// quiet finds a partition for the empty transaction that keeps the id alive:
-// one without a batch of an older epoch in flight, which the marker would refuse.
+// quiet returns a partition for the empty transaction that keeps the id alive, or nil. No batch of an older
+// epoch may be in flight there, because the partition would refuse it after the marker.
 func (m *machine) quiet() *topicPartition {
 	for _, t := range m.topics {
 		for _, q := range t.queues {
@@ -125,35 +125,35 @@ func (m *machine) quiet() *topicPartition {
 	return nil
 }
 
-// idTrouble notes why the producerIDClient fails; it goes on trying.
+// idTrouble notes why the producerIDClient fails. The client goes on trying.
 func (m *machine) idTrouble(err error) { m.idFails.fail(m.now, err) }
 
-// started takes the first producer id.
+// started takes the first producer id of the Run.
 func (m *machine) started(id producer, fencing bool) {
 	m.id, m.fencing = id, fencing
 	m.idFails = trouble{}
 	m.keepAt = m.now.Add(m.cfg.keepAlive)
-	// Nobody else has had the transactional id since: the epoch is the next one.
+	// With the next epoch, nobody else has had the transactional id in between.
 	if f := m.cfg.before; f != nil && fencing && id.PID == f.PID && id.Epoch == f.Epoch+1 {
 		m.inherited = maps.Clone(f.Topics)
 	}
 }
 
-// inherits says that the leader before has left the partition fenced.
+// inherits reports whether the leader before has left the partition fenced.
 func (m *machine) inherits(q *partitionQueue) bool {
 	t := m.inherited[q.topic.name]
 	_, is := slices.BinarySearch(t.Partitions, q.partition)
 	return is && t.ID == q.topic.uuid.String()
 }
 
-// passedOn bounds the topics that this leader has not met but passes on to the next.
+// passedOn is the maximum number of topics that this leader has not met but passes on to the next one.
 const passedOn = 1000
 
-// leave says what the next leader inherits: what is fenced, and what was inherited and not sent to. The
-// machine must be given nothing more.
+// leave returns what the next leader inherits: the partitions that are fenced, and those that were
+// inherited and not sent to. The machine must not be used afterwards.
 func (m *machine) leave() *outbox.Fences {
 	if m.tx == nil && m.fencing && m.id == nobody {
-		return m.cfg.before // if the coordinator has given an epoch all the same, the next one is not theirs
+		return m.cfg.before // if the coordinator has given us an epoch unnoticed, the next leader's is not the one after Before's, and it spares nothing
 	}
 	if m.tx != nil || !m.fencing {
 		return nil

@@ -7,12 +7,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// While nothing can be sent, waiting rows may be changed, cancelled and deleted. So when a row that waited for heldFor
-// could be sent, the stream is asked what it is now. It stays in its place, in no batch: nothing passes it.
+// While nothing can be sent, applications may change, cancel or delete waiting rows. So when a row that
+// waited for heldFor can be sent at last, the stream is asked for its present state. Meanwhile the row
+// stays in its place, in no batch, and no row passes it.
 
 const tenth = 100 * time.Millisecond
 
-// tenths is what Row.Since counts.
+// tenths returns the time since the machine's first use, in tenths of a second. Row.Since has the same
+// unit.
 func (m *machine) tenths() uint32 {
 	if m.begin.IsZero() {
 		m.begin = m.now
@@ -20,7 +22,7 @@ func (m *machine) tenths() uint32 {
 	return uint32(m.now.Sub(m.begin) / tenth)
 }
 
-// freshSince is since when a row may wait to be sent as it is.
+// freshSince returns the time, in tenths, since which a row may have waited to be sent as it is.
 func (m *machine) freshSince() uint32 {
 	held, now := uint32(m.cfg.heldFor/tenth), m.tenths()
 	if held == 0 || now < held {
@@ -31,7 +33,8 @@ func (m *machine) freshSince() uint32 {
 
 func (l *limits) old(r *outbox.Row) bool { return r.Since < l.since && r.Table.LooksAgain() }
 
-// stale says that the queue waits for its first row to be looked at. It asks for those of the next batch.
+// stale reports whether the queue has to wait for a look at its first row. If so, it asks about the old
+// rows of the next batch.
 func (m *machine) stale(q *partitionQueue) bool {
 	rows, most := q.rows.peek(), m.limits(q.topic)
 	switch {
@@ -53,7 +56,7 @@ func (m *machine) stale(q *partitionQueue) bool {
 	return true
 }
 
-// looked takes what stale rows are now.
+// looked takes the present state of stale rows.
 func (m *machine) looked(answers []outbox.Checked) {
 	now := make(map[*outbox.Row]*outbox.Row, len(answers))
 	var topics []*topic
@@ -79,14 +82,14 @@ func (m *machine) looked(answers []outbox.Checked) {
 	}
 }
 
-// recallOld takes back a batch with old rows, if nothing of it can be in the partition log. One row then tries whether
-// anything can be sent, so that few are looked at in an outage.
+// recallOld takes back a batch with old rows, if none of it can be in the partition log. Afterwards batches
+// of one row try whether anything can be sent, so that few rows are looked at during an outage.
 func (m *machine) recallOld(q *partitionQueue) bool {
 	most := m.limits(q.topic)
 	if m.tx != nil || !slices.ContainsFunc(q.inFlight.rows, most.old) {
 		return false
 	}
-	if q.state = queueWaiting; !q.recall() { // no try is under way
+	if q.state = queueWaiting; !q.recall() { // a recall needs this state, and no try is under way
 		return false
 	}
 	q.limit = 1

@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// blockTopic gives back everything of the topic whose fate is known.
+// blockTopic blocks a topic, and gives back all of its rows whose outcome is known.
 func (m *machine) blockTopic(t *topic, err error) {
 	if t.state == topicBlocked {
 		return
@@ -23,12 +23,12 @@ func (m *machine) blockTopic(t *topic, err error) {
 		m.giveBackTopic(t, waiting)
 		return
 	}
-	for _, r := range waiting { // behind what their keys have under way
+	for _, r := range waiting { // they go behind the rows of their keys that are under way
 		m.place(t, r)
 	}
 }
 
-// metadata takes the answer to ask.
+// metadata takes the answer to a request for metadata.
 func (m *machine) metadata(asked []string, infos map[string]topicInfo, err error) {
 	m.asking, m.answered = false, m.now
 	if err != nil {
@@ -38,7 +38,7 @@ func (m *machine) metadata(asked []string, infos map[string]topicInfo, err error
 		return
 	}
 	m.askFails = trouble{}
-	// All topics have their turn within the refresh time.
+	// Over one refresh time, every topic is asked about once.
 	m.askAt = m.now.Add(m.cfg.refresh * time.Duration(max(len(asked), 1)) / time.Duration(max(len(asked), m.turns, 1)))
 	m.manyAbsent = absentOf(infos) > manyAbsentTopics
 	for _, name := range asked {
@@ -53,8 +53,8 @@ func (m *machine) metadata(asked []string, infos map[string]topicInfo, err error
 	m.followUp()
 }
 
-// listed takes the answer that names all topics. It says nothing of those that are
-// not in it: we may not see all.
+// listed takes the answer that names all topics. A topic that is missing from it may exist: we may not be
+// allowed to see it.
 func (m *machine) listed(infos map[string]topicInfo, err error) {
 	if err == nil {
 		m.list = false
@@ -68,11 +68,12 @@ func (m *machine) listed(infos map[string]topicInfo, err error) {
 		m.out.states = append(m.out.states, outbox.ClusterState{Cluster: m.cluster, Topics: names})
 	}
 	m.metadata(nil, nil, err)
-	m.want(0) // the list took that request's turn
+	m.want(0) // the list took the turn of an ordinary request
 }
 
-// If an answer lacks more topics than manyAbsentTopics, none has its grace period: so many
-// are not all just being made, and their rows fill the memory.
+// manyAbsentTopics is how many topics may be missing from an answer and still get their grace period. With
+// more, no topic gets it: so many topics are not all being created at the moment, and their rows would fill
+// the memory.
 const manyAbsentTopics = 100
 
 func absentOf(infos map[string]topicInfo) (n int) {
@@ -84,7 +85,7 @@ func absentOf(infos map[string]topicInfo) (n int) {
 	return n
 }
 
-// followUp asks again while something is not as it should be.
+// followUp asks again while a topic is unknown or a partition has an error.
 func (m *machine) followUp() {
 	troubled := false
 	for _, t := range m.topics {
@@ -107,7 +108,8 @@ func (m *machine) followUp() {
 	m.want(backoff(m.askErrs, backoffMax))
 }
 
-// want asks for metadata after d, unless it is asked for sooner.
+// want asks for metadata after d, or earlier if that is planned already. After failures it keeps the
+// backoff.
 func (m *machine) want(d time.Duration) {
 	at := m.now.Add(d)
 	if m.askErrs > 0 {
@@ -127,7 +129,7 @@ func (m *machine) learn(t *topic, info topicInfo) {
 	}
 	switch info.code {
 	case sarama.ErrNoError, sarama.ErrReplicaNotAvailable:
-		if info.internal { // so it is never fenced either, which would write to it
+		if info.internal { // such a topic is never fenced either, since a fence would write to it
 			m.unfit(t, fmt.Errorf("topic %s is Kafka's own: no row can be published there: %w", t.name, sarama.ErrInvalidTopic))
 			return
 		}
@@ -169,7 +171,7 @@ func (m *machine) learn(t *topic, info topicInfo) {
 	}
 }
 
-// recognise logs that a topic was made again, also if it was forgotten while it was not there.
+// recognise logs that a topic was deleted and made again, even if it was forgotten in between.
 func (m *machine) recognise(t *topic, info topicInfo) {
 	if info.uuid == (sarama.Uuid{}) {
 		return
@@ -184,8 +186,9 @@ func madeAgain(topic string) string {
 	return "topic was deleted and made again, so it lacks the rows that were SENT before; to see them: outbox-cdc replay --topic " + topic + " (with --yes they are sent again)"
 }
 
-// isReplacedBy says that the topic was deleted and made again. It never has fewer partitions
-// otherwise, but to a broker that has not heard of new ones yet.
+// isReplacedBy reports whether the topic was deleted and made again. Without topic ids, fewer partitions
+// show it. Otherwise a topic never loses partitions; only a broker that has not heard of new ones names
+// fewer.
 func (t *topic) isReplacedBy(info topicInfo) bool {
 	if t.uuid == (sarama.Uuid{}) || info.uuid == (sarama.Uuid{}) { // of brokers before Kafka 2.8
 		return len(info.leaders) < len(t.queues)
@@ -193,8 +196,7 @@ func (t *topic) isReplacedBy(info topicInfo) bool {
 	return t.uuid != info.uuid
 }
 
-// stall notes that a topic, being created or otherwise in a state that passes,
-// cannot be used yet.
+// stall notes that a topic cannot be used yet, for a reason that passes: for example, it is being created.
 func (m *machine) stall(t *topic, err error) {
 	t.missing, t.since = t.missing+1, time.Time{}
 	s := m.stalled[t]
@@ -202,8 +204,8 @@ func (m *machine) stall(t *topic, err error) {
 	m.stalled[t] = s
 }
 
-// absent notes an answer without the topic, which is missing when such answers have come for
-// a while: brokers learn of a new topic one by one.
+// absent notes an answer that lacks the topic. The topic counts as missing when such answers have come for
+// the grace period, because brokers learn of a new topic one after the other.
 func (m *machine) absent(t *topic) {
 	t.missing++
 	if t.since.IsZero() {
@@ -218,7 +220,7 @@ func (m *machine) absent(t *topic) {
 	m.unfit(t, missingTopic(t.name))
 }
 
-// unfit blocks a topic if anybody waits for it; otherwise it is forgotten.
+// unfit blocks a topic if rows of it wait or are in flight. Otherwise it forgets the topic.
 func (m *machine) unfit(t *topic, err error) {
 	if t.anyInFlight() || t.anyWaiting() {
 		m.blockTopic(t, err)
@@ -235,10 +237,11 @@ func (m *machine) unfit(t *topic, err error) {
 	m.drop(t)
 }
 
-// settle closes the open batches of partitions from this one on: they do not exist, so neither
-// do their logs. It closes only batches whose last try was over when the brokers were asked: a later try may
-// have reached a new topic of the same name. A broker that has not heard of new partitions lacks the last
-// ones, too, so their leaders have to say the same.
+// settle clears maybe in the batches of partitions from this number on: these partitions do not exist, so
+// no try can be in their logs. It does so only for batches whose last try was over when the brokers were
+// asked: a later try may have reached a new topic of the same name. A broker that has not heard of new
+// partitions names too few. So the partition's leader has to have denied it, too, unless the whole topic is
+// gone.
 func (m *machine) settle(t *topic, from int) {
 	for i, q := range t.queues {
 		exists := i < from || from > 0 && !errors.Is(q.err, sarama.ErrUnknownTopicOrPartition)
@@ -249,7 +252,7 @@ func (m *machine) settle(t *topic, from int) {
 	}
 }
 
-// adopt makes the topic's partitions fit the metadata.
+// adopt brings the topic's partitions in line with the metadata.
 func (m *machine) adopt(t *topic, info topicInfo) {
 	if len(t.queues) > 0 && (t.isReplacedBy(info) || len(info.leaders) > len(t.queues)) {
 		t.state, t.fresh = topicDraining, &info
@@ -260,7 +263,7 @@ func (m *machine) adopt(t *topic, info topicInfo) {
 	m.build(t, info)
 }
 
-// drained finishes a change of partitions once no partition has a batch in flight.
+// drained completes a change of partitions once no partition has a batch in flight.
 func (m *machine) drained(t *topic) {
 	for _, q := range t.queues {
 		q.rejected = nil
@@ -287,7 +290,7 @@ func (m *machine) forget(t *topic) {
 	t.queues, t.assigned = nil, nil
 }
 
-// build adds the partitions that are missing and hands the waiting rows out.
+// build adds the missing partitions and distributes the waiting rows.
 func (m *machine) build(t *topic, info topicInfo) {
 	t.uuid = info.uuid
 	for p := len(t.queues); p < len(info.leaders); p++ {
@@ -298,10 +301,10 @@ func (m *machine) build(t *topic, info topicInfo) {
 	for _, r := range t.waiting.takeAll() {
 		m.place(t, r)
 	}
-	m.touchAll(t) // some have rows from before it was blocked
+	m.touchAll(t) // some have rows from before the topic was blocked
 }
 
-// lead sets the leaders. A partition that waited for another leader goes on at once.
+// lead sets the leaders. A partition that waited for a new leader goes on at once.
 func (m *machine) lead(t *topic, info topicInfo) {
 	for p, q := range t.queues {
 		if p >= len(info.leaders) {
@@ -313,14 +316,14 @@ func (m *machine) lead(t *topic, info topicInfo) {
 		if changed {
 			q.at = m.now
 		}
-		// Nothing is left to send that would prove the partition well again.
+		// If nothing is left to send, no success can prove that the partition is well again.
 		if !q.busy() && q.rows.len() == 0 {
 			m.calm(q)
 		}
 	}
 }
 
-// missingTopic is the error of a topic that brokers do not have.
+// missingTopic is the error for a topic that the brokers do not have.
 type missingTopic string
 
 func (t missingTopic) Error() string {

@@ -11,19 +11,19 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// metadataTimeout bounds a metadata answer; brokers answer from memory.
+// metadataTimeout is how long a broker may take to answer with metadata. Brokers answer from memory.
 const metadataTimeout = 3 * time.Second
 
-// metadataClient asks for metadata on a connection of its own, where no produce request
-// is in front.
+// metadataClient asks for metadata on a connection of its own, so that its requests do not wait behind
+// produce requests.
 type metadataClient struct {
 	net       *network
 	bootstrap []string
-	known     []string // from the last answer
+	known     []string // brokers that the last answer named
 	conn      *sarama.Broker
 }
 
-// ask returns what brokers say of the topics, from the first that answers.
+// ask returns the metadata of the topics, from the first broker that answers.
 func (mc *metadataClient) ask(ctx context.Context, what *metadataRequest) (map[string]topicInfo, error) {
 	var failures []string
 	var cause error
@@ -37,13 +37,13 @@ func (mc *metadataClient) ask(ctx context.Context, what *metadataRequest) (map[s
 		}
 		failures = append(failures, err.Error())
 		if cause == nil || errors.Is(err, sarama.ErrSASLAuthenticationFailed) {
-			cause = err // refused credentials say more than a network that may come back
+			cause = err // refused credentials tell more than a network error, which may pass
 		}
 	}
 	return nil, &unreachableError{strings.Join(failures, "; "), cause}
 }
 
-// unreachableError says why each broker cannot be used. The log line around it says that the cluster cannot.
+// unreachableError says why each broker cannot be used. The log line that contains it names the cluster.
 type unreachableError struct {
 	text  string
 	cause error
@@ -52,7 +52,8 @@ type unreachableError struct {
 func (e *unreachableError) Error() string { return e.text }
 func (e *unreachableError) Unwrap() error { return e.cause }
 
-// candidates are the broker in use, those last heard of, and the configured.
+// candidates returns the addresses to try, in order: the connected broker, those of the last answer, the
+// configured ones.
 func (mc *metadataClient) candidates() []string {
 	var addrs []string
 	if mc.conn != nil {
@@ -90,8 +91,8 @@ func (mc *metadataClient) askOne(addr string, what *metadataRequest) (map[string
 	return infos, nil
 }
 
-// talk asks the connected broker. An empty list would mean all topics of the
-// cluster, so then talk only makes sure that the broker answers.
+// talk sends the request to the connected broker. An empty list of topics would mean all topics of the
+// cluster. So without topics, talk only makes sure that the broker answers.
 func (mc *metadataClient) talk(what *metadataRequest) (map[string]topicInfo, error) {
 	if len(what.topics) == 0 && !what.all {
 		_, err := mc.conn.ApiVersions(&sarama.ApiVersionsRequest{})
@@ -125,8 +126,8 @@ func (mc *metadataClient) talk(what *metadataRequest) (map[string]topicInfo, err
 	return infos, nil
 }
 
-// limits asks for max.message.bytes. Without DESCRIBE_CONFIGS on a topic it
-// stays unknown and is learnt from refusals.
+// limits asks for the topics' max.message.bytes. Without DESCRIBE_CONFIGS on a topic the setting stays
+// unknown, and is learnt from refusals.
 func (mc *metadataClient) limits(infos map[string]topicInfo) {
 	req := &sarama.DescribeConfigsRequest{Version: 2}
 	for name, info := range infos {

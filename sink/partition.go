@@ -6,8 +6,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// PartitionOf is the partition, of n, of a record with the key. Without a partitioner it is
-// the Java client's.
+// PartitionOf returns the partition, out of n, of a record with this key. The default is the Java client's
+// partitioner.
 func PartitionOf(by outbox.Partitioner, key []byte, n int) int32 {
 	switch by {
 	case outbox.CRC32: // librdkafka, rd_kafka_msg_partitioner_consistent
@@ -20,7 +20,7 @@ func PartitionOf(by outbox.Partitioner, key []byte, n int) int32 {
 	}
 }
 
-// fnv1a is the hash of package hash/fnv (New32a), without an allocation for each key.
+// fnv1a is the hash of package hash/fnv (New32a). Unlike that, it allocates nothing.
 func fnv1a(key []byte) uint32 {
 	const offset, prime = 2166136261, 16777619
 	h := uint32(offset)
@@ -30,9 +30,9 @@ func fnv1a(key []byte) uint32 {
 	return h
 }
 
-// murmur2 is the hash by which the Java client chooses a keyed record's
-// partition (org.apache.kafka.common.utils.Utils.murmur2): 32 bits, seed
-// 0x9747b28c. Records must land where the relay that we replace put them.
+// murmur2 is the hash by which the Java client chooses a keyed record's partition
+// (org.apache.kafka.common.utils.Utils.murmur2): 32 bits, seed 0x9747b28c. Records must go to the same
+// partitions as those of the relay that we replace.
 func murmur2(key []byte) uint32 {
 	const (
 		seed = 0x9747b28c
@@ -62,7 +62,6 @@ func murmur2(key []byte) uint32 {
 	return h ^ h>>15
 }
 
-// stickyBytes is how much goes to one partition before records without a key
-// move on to another: batch.size of the Java client's uniform sticky
-// partitioner (KIP-794).
+// stickyBytes is how many bytes go to one partition before records without a key move on to another one. It
+// is batch.size of the Java client's uniform sticky partitioner (KIP-794).
 const stickyBytes = 16 << 10

@@ -14,61 +14,62 @@ import (
 type queueState uint8
 
 const (
-	queueIdle      queueState = iota // nothing in flight
-	queueInFlight                    // with a broker connection; one reply will come
-	queueWaiting                     // the batch, or the partition without one, waits until at
-	queueResolving                   // searched for by the producerIDClient; one answer will come
+	queueIdle      queueState = iota // no batch is in flight
+	queueInFlight                    // a broker connection has the batch; one reply will come
+	queueWaiting                     // the batch, or the partition without a batch, waits until at
+	queueResolving                   // the producerIDClient searches for the batch; one answer will come
 )
 
-// partitionQueue is the queue of one partition, and the state of producing to it.
-// At most one batch is in flight, and it is resent unchanged until its outcome is
-// known, so the partition log always has a prefix of what was put in.
+// partitionQueue is the queue of one partition, and the state of producing to it. At most one batch is in
+// flight, and it is resent unchanged until its outcome is known. So the partition log always holds a prefix
+// of the rows that were put in.
 type partitionQueue struct {
 	topic     *topic
 	partition int32
-	leader    string // address, empty when unknown
-	fenced    bool   // an older producer's batches are refused by now
-	shown     bool   // its leader has shown that it refuses them
+	leader    string // its address; empty: not known
+	fenced    bool   // batches of older producers are refused from now on
+	shown     bool   // the partition's leader has shown that it refuses them
 
 	rows queue
-	// rejected rows are refused when they come to the front of the queue, after
-	// the outcome of everything before them.
+	// rejected are rows that are refused when they come to the front of the queue, after everything before
+	// them has its outcome.
 	rejected map[*outbox.Row]error
 
 	state    queueState
-	inFlight *batch // nil when idle, or when waiting for a leader
+	inFlight *batch // nil when idle, or when only the partition waits
 	at       time.Time
 
-	// Of transactions: rows that are in one, until it has ended; offered: there are rows for the next.
+	// For transactions: given are the rows of the present one, until it has ended. offered says that there
+	// are rows for the next one.
 	given   []*outbox.Row
 	offered bool
 
 	as  producer
 	seq int32
-	// tail is the offset behind everything known to be in the partition log before the
-	// batch in flight, or -1. A search for that batch starts there.
+	// tail is the offset after all records known to be in the partition log before the batch in flight, or
+	// -1 if it is not known. A search for that batch starts there.
 	tail int64
 
-	// end is the offset behind the last record that a broker acknowledged to us, or 0. The partition log never ends
-	// before it, unless brokers lost records.
+	// end is the offset after the last record that a broker acknowledged to us, or 0. The partition log never
+	// ends before it, unless brokers lost records.
 	end int64
 
-	// limit is the most rows of the next batch while the record that is rejected is
-	// searched for, or 0.
+	// limit is the maximum number of rows of the next batch while the rejected record is searched for; 0:
+	// no limit.
 	limit int
 
-	failures int // in a row
+	failures int // failures in a row
 	trouble
-	dirty bool // is in machine.dirty
+	dirty bool // the queue is in machine.dirty
 }
 
 type limits struct {
 	rows, bytes int
-	since       uint32 // rows that came before are old
+	since       uint32 // rows that came before this time are old, see tenths
 }
 
-// next takes the next batch out of the queue, or returns nil. It stops before
-// a row that is rejected, old, or belongs elsewhere. A row that is larger than the limit goes alone.
+// next takes the next batch out of the queue, or returns nil. The batch ends before a row that is rejected,
+// old, or names another partition. A row that is larger than the limit goes alone.
 func (q *partitionQueue) next(most limits, as producer, now time.Time) *batch {
 	rows := q.rows.peek()
 	if q.limit > 0 {
@@ -93,12 +94,12 @@ func (q *partitionQueue) next(most limits, as producer, now time.Time) *batch {
 	return b
 }
 
-// elsewhere says that a row names another partition.
+// elsewhere reports whether a row names another partition.
 func (q *partitionQueue) elsewhere(r *outbox.Row) bool {
 	return r.Partition >= 0 && r.Partition != q.partition
 }
 
-// inFlightRows are the rows of the batch in flight, or of the transaction.
+// inFlightRows returns the rows of the batch in flight, or of the transaction.
 func (q *partitionQueue) inFlightRows() []*outbox.Row {
 	switch {
 	case len(q.given) > 0:
@@ -109,23 +110,23 @@ func (q *partitionQueue) inFlightRows() []*outbox.Row {
 	return q.inFlight.rows
 }
 
-// busy says that rows are on their way.
+// busy reports whether rows are in flight.
 func (q *partitionQueue) busy() bool { return q.inFlight != nil || len(q.given) > 0 }
 
-// holds says whether a row of the same key is under way here.
+// holds reports whether a row of the same key is in flight or waits here.
 func (q *partitionQueue) holds(r *outbox.Row) bool {
 	return slices.ContainsFunc(q.inFlightRows(), sameKey(r)) || slices.ContainsFunc(q.rows.peek(), sameKey(r))
 }
 
-// sameKey finds rows of the same key that name their partitions too.
+// sameKey matches rows of the same key that name a partition, as r does.
 func sameKey(r *outbox.Row) func(*outbox.Row) bool {
 	return func(x *outbox.Row) bool {
 		return x.Key != nil && x.Partition >= 0 && x.Table == r.Table && bytes.Equal(x.Key, r.Key)
 	}
 }
 
-// bind gives the batch its sequence. Only a batch that is not in the partition log may
-// be bound. A new epoch starts at 0.
+// bind gives the batch its sequence number. The batch must not be in the partition log, nor be able to get
+// there. A new epoch starts at 0.
 func (q *partitionQueue) bind(b *batch, as producer) {
 	if q.as != as {
 		q.as, q.seq = as, 0
@@ -133,7 +134,7 @@ func (q *partitionQueue) bind(b *batch, as producer) {
 	b.as, b.seq, b.maybe, b.sealed, b.unresolved = q.as, q.seq, false, false, false
 }
 
-// acked moves the sequence on and lets batches grow again.
+// acked advances the sequence number and lets batches grow again.
 func (q *partitionQueue) acked(b *batch, offset int64) {
 	if q.as == b.as {
 		q.seq = advance(b.seq, len(b.rows))
@@ -147,12 +148,11 @@ func (q *partitionQueue) acked(b *batch, offset int64) {
 	q.clearInFlight()
 }
 
-// clearInFlight forgets the batch in flight, whose rows have an outcome or are back
-// in the queue.
+// clearInFlight forgets the batch in flight. Its rows have an outcome, or are back in the queue.
 func (q *partitionQueue) clearInFlight() { q.inFlight, q.state = nil, queueIdle }
 
-// recall puts the rows in flight back in the queue when nothing of it is or
-// will be in the partition log. It says whether nothing is in flight now.
+// recall puts the rows in flight back into the queue, if none of them is or can get into the partition log.
+// It reports whether nothing is in flight now.
 func (q *partitionQueue) recall() bool {
 	if !q.busy() {
 		return true
@@ -172,7 +172,7 @@ func (q *partitionQueue) reject(r *outbox.Row, err error) {
 	q.rejected[r] = err
 }
 
-// clearRejected forgets it for rows that leave the queue.
+// clearRejected forgets the rejections of rows that leave the queue.
 func (q *partitionQueue) clearRejected(rows []*outbox.Row) {
 	for _, r := range rows {
 		delete(q.rejected, r)
@@ -182,13 +182,13 @@ func (q *partitionQueue) clearRejected(rows []*outbox.Row) {
 const (
 	backoffMin  = 20 * time.Millisecond
 	backoffMax  = 500 * time.Millisecond
-	backoffSlow = 5 * time.Second // authorisation
+	backoffSlow = 5 * time.Second // after actionSlow
 )
 
-// backoff is the wait after the given number of failures in a row.
+// backoff returns the wait after this number of failures in a row.
 func backoff(failures int, most time.Duration) time.Duration {
-	return min(backoffMin<<min(max(0, failures-1), 10), most) // a later shift would be too far
+	return min(backoffMin<<min(max(0, failures-1), 10), most) // a larger shift would overflow
 }
 
-// encoding says that sarama refused to write the request, so no broker saw it.
+// encoding reports whether sarama could not encode the request, so that no broker saw it.
 func encoding(err error) bool { return is[sarama.PacketEncodingError](err) }

@@ -2,21 +2,21 @@ package sink
 
 import "github.com/outbox-cdc/outbox-cdc/internal/outbox"
 
-// queue holds rows that wait, first in first out. Rows can be put back at the
-// front, which is where a split or withdrawn batch goes.
+// queue holds waiting rows, first in first out. The rows of a split or recalled batch are put back at the
+// front.
 type queue struct {
 	rows []*outbox.Row
-	head int // rows before it are gone
+	head int // the rows before it have left
 }
 
 func (q *queue) len() int { return len(q.rows) - q.head }
 
 func (q *queue) push(r *outbox.Row) { q.rows = append(q.rows, r) }
 
-// peek is what waits, in order. It is valid until the queue changes.
+// peek returns the waiting rows, in order. The slice is valid until the queue changes.
 func (q *queue) peek() []*outbox.Row { return q.rows[q.head:] }
 
-// drop forgets the first n rows.
+// drop removes the first n rows.
 func (q *queue) drop(n int) {
 	clear(q.rows[q.head : q.head+n])
 	q.head += n
@@ -30,7 +30,7 @@ func (q *queue) drop(n int) {
 	}
 }
 
-// unshift puts rows before everything else.
+// unshift puts rows in front of all others.
 func (q *queue) unshift(rows []*outbox.Row) {
 	if len(rows) <= q.head {
 		q.head -= len(rows)
@@ -41,14 +41,15 @@ func (q *queue) unshift(rows []*outbox.Row) {
 	q.rows, q.head = append(append(all, rows...), q.peek()...), 0
 }
 
-// takeAll empties the queue; the rows are the caller's.
+// takeAll empties the queue and returns its rows.
 func (q *queue) takeAll() []*outbox.Row {
 	rows := q.peek()
 	q.rows, q.head = nil, 0
 	return rows
 }
 
-// replace puts rows in place of those that are stale, and gives back those for which there is nil.
+// replace replaces stale rows by the rows given for them. It removes and returns those for which nil is
+// given.
 func (q *queue) replace(now map[*outbox.Row]*outbox.Row, since uint32) (out []*outbox.Row) {
 	kept := q.rows[:q.head]
 	for _, r := range q.peek() {
@@ -68,7 +69,7 @@ func (q *queue) replace(now map[*outbox.Row]*outbox.Row, since uint32) (out []*o
 	return out
 }
 
-// extract takes out the rows that are wanted, keeping order on both sides.
+// extract removes and returns the wanted rows. Both parts keep their order.
 func (q *queue) extract(wanted func(*outbox.Row) bool) []*outbox.Row {
 	var out []*outbox.Row
 	kept := q.rows[:q.head]
