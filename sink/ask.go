@@ -18,13 +18,12 @@ import (
 type Broker struct {
 	broker *sarama.Broker
 	net    *network
-	// timeout is how long the brokers may take to make or delete a topic.
+	// timeout is how long brokers may take to make or delete a topic.
 	timeout time.Duration
 }
 
-// Dial connects and logs in to one broker as a Sink does, makes sure that it
-// answers, and says in words what is in the way. The connection ends with ctx, or
-// when the caller closes it.
+// Dial connects and logs in to one broker as a Sink does, and makes sure that the broker answers. Its error
+// says in words what is wrong. The connection ends with ctx, or when the caller closes it.
 func (c Config) Dial(ctx context.Context, address string) (*Broker, error) {
 	conf, err := c.sarama()
 	if err != nil {
@@ -45,8 +44,8 @@ func (c Config) Dial(ctx context.Context, address string) (*Broker, error) {
 	return &Broker{broker: b, net: n, timeout: cmp.Or(c.RequestTimeout, 10*time.Second)}, nil
 }
 
-// DialController connects to the controller, which makes topics, and counts the brokers. It names
-// a topic because brokers that are asked about none tell of all.
+// DialController connects to the controller, which makes topics, and returns the number of brokers. topic
+// limits the answer: brokers that are asked without a topic return all topics.
 func (c Config) DialController(ctx context.Context, topic string) (controller *Broker, brokers int, err error) {
 	for _, address := range c.Brokers {
 		var b *Broker
@@ -70,26 +69,26 @@ func (c Config) DialController(ctx context.Context, topic string) (controller *B
 	return nil, 0, err
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (b *Broker) Close() { _ = b.broker.Close() } // it was only asked
 
-// Address is the one that was dialed.
+// Address returns the address that was dialed.
 func (b *Broker) Address() string { return b.broker.Addr() }
 
 func (b *Broker) explain(err error) error { return b.net.explain(b.Address(), err) }
 
-// Permanent says that the broker, or our own settings, refuse, or one side does not accept the
-// other's certificate; a network may come back.
+// Permanent reports whether an error will not pass by itself: the broker or our own settings refuse the
+// connection, or one side does not accept the other's certificate. A network error may pass.
 func Permanent(err error) bool {
 	return errors.Is(err, sarama.ErrSASLAuthenticationFailed) || errors.Is(err, sarama.ErrUnsupportedSASLMechanism) ||
 		errors.Is(err, sarama.ErrIllegalSASLState) || is[*tls.CertificateVerificationError](err) || is[tls.RecordHeaderError](err) || is[tls.AlertError](err)
 }
 
-// Code is a broker's answer: zero, or the number of an error.
+// Code is the error code of a broker's answer; zero: no error.
 // https://kafka.apache.org/protocol#protocol_error_codes
 type Code int16
 
-// Codes that callers tell apart.
+// Codes that callers distinguish.
 const (
 	NoError                  Code = 0
 	UnknownTopic             Code = 3
@@ -109,15 +108,14 @@ const (
 
 func (c Code) Error() string { return sarama.KError(c).Error() }
 
-// Versions are the newest versions of the requests that the broker knows, by key.
+// Versions returns the newest version of each request that the broker knows, by the request's key.
 func (b *Broker) Versions() (map[int16]int16, error) { return versions(b.broker) }
 
-// CanFence is nil if the broker's protocol allows fencing former leaders, otherwise
-// an error that wraps ErrNoTransactions. Only trying shows whether the broker does
-// it, and lets us.
+// CanFence returns nil if the broker's protocol allows fencing former leaders, otherwise an error that
+// wraps ErrNoTransactions. Only a try shows whether the broker does it, and whether our user may.
 func (b *Broker) CanFence() error { return canFence(b.broker) }
 
-// Metadata is what a broker tells of its cluster and of topics.
+// Metadata is a broker's description of its cluster and of topics.
 type Metadata struct {
 	Controller int32
 	Brokers    []Member
@@ -130,21 +128,21 @@ type Member struct {
 	Address string
 }
 
-// Topic is what brokers tell of one topic.
+// Topic is a broker's description of one topic.
 type Topic struct {
 	Name, ID   string
 	Err        Code
 	Partitions int
 	Leaderless int
-	Replicas   int // of the partition with the fewest; -1: it has none
+	Replicas   int // of the partition with the fewest; -1: the topic has no partitions
 	InSync     int // likewise
-	// Operations are the bits of what we may do (KIP-430); known says that the
-	// broker told.
+	// Operations are the operations that our user may do, as bits (KIP-430). They are valid if
+	// OperationsKnown.
 	Operations      int32
 	OperationsKnown bool
 }
 
-// Metadata tells of the topics, at least one, and what we may do with them.
+// Metadata asks for the topics, at least one, and for what our user may do with them.
 func (b *Broker) Metadata(topics []string) (*Metadata, error) {
 	req := sarama.NewMetadataRequest(sarama.MaxVersion, topics)
 	req.IncludeTopicAuthorizedOperations = true
@@ -175,7 +173,7 @@ func topicOf(t *sarama.TopicMetadata) Topic {
 	return f
 }
 
-// least is the lesser of n and what was seen so far; -1: nothing was.
+// least returns the lesser of n and the least so far; -1 stands for none so far.
 func least(sofar, n int) int {
 	if sofar < 0 {
 		return n
@@ -183,7 +181,8 @@ func least(sofar, n int) int {
 	return min(sofar, n)
 }
 
-// TopicSettings gives the named settings by topic, without topics whose settings may not be read.
+// TopicSettings returns the named settings of each topic. It leaves out topics whose settings may not be
+// read.
 func (b *Broker) TopicSettings(topics, settings []string) map[string]map[string]string {
 	var resources []*sarama.ConfigResource
 	for _, topic := range topics {
@@ -192,7 +191,7 @@ func (b *Broker) TopicSettings(topics, settings []string) map[string]map[string]
 	return b.settings(resources...)
 }
 
-// BrokerSettings gives the named settings of a broker; nil: they may not be read.
+// BrokerSettings returns the named settings of a broker; nil: they may not be read.
 func (b *Broker) BrokerSettings(broker int32, settings []string) map[string]string {
 	name := strconv.Itoa(int(broker))
 	return b.settings(&sarama.ConfigResource{Type: sarama.BrokerResource, Name: name, ConfigNames: settings})[name]
@@ -204,7 +203,7 @@ func (b *Broker) settings(resources ...*sarama.ConfigResource) map[string]map[st
 	}
 	res, err := b.broker.DescribeConfigs(&sarama.DescribeConfigsRequest{Version: 2, Resources: resources})
 	if err != nil {
-		return nil // as without the permission: unknown
+		return nil // unknown, as without the permission
 	}
 	all := map[string]map[string]string{}
 	for _, r := range res.Resources {
@@ -219,7 +218,8 @@ func (b *Broker) settings(resources ...*sarama.ConfigResource) map[string]map[st
 	return all
 }
 
-// NewProducerID asks for a producer id without a transactional id, which disturbs nobody. err: there was no answer.
+// NewProducerID asks for a producer id without a transactional id, which fences nobody. err says that no
+// answer came.
 func (b *Broker) NewProducerID() (answer Code, err error) {
 	res, err := b.broker.InitProducerID(&sarama.InitProducerIDRequest{Version: 1, TransactionTimeout: time.Minute})
 	if err != nil {
@@ -228,7 +228,8 @@ func (b *Broker) NewProducerID() (answer Code, err error) {
 	return Code(res.Err), nil
 }
 
-// FindCoordinator asks who coordinates a transactional id, which changes nothing. err: there was no answer.
+// FindCoordinator asks who coordinates a transactional id. This changes nothing. err says that no answer
+// came.
 func (b *Broker) FindCoordinator(transactionalID string) (answer Code, err error) {
 	req := &sarama.FindCoordinatorRequest{Version: 1, CoordinatorKey: transactionalID, CoordinatorType: sarama.CoordinatorTransaction}
 	res, err := b.broker.FindCoordinator(req)
@@ -238,8 +239,8 @@ func (b *Broker) FindCoordinator(transactionalID string) (answer Code, err error
 	return Code(res.Err), nil
 }
 
-// CreateTopic makes a topic with one partition. text is what the broker says of its answer; err: there
-// was none. Only the controller makes topics.
+// CreateTopic makes a topic with one partition. text is the broker's message about its answer. err says
+// that no answer came. Only the controller makes topics.
 func (b *Broker) CreateTopic(name string, replicas int, settings map[string]string) (answer Code, text string, err error) {
 	entries := map[string]*string{}
 	for setting, value := range settings {
@@ -260,7 +261,7 @@ func (b *Broker) CreateTopic(name string, replicas int, settings map[string]stri
 	return Code(told.Err), text, nil
 }
 
-// DeleteTopic deletes a topic. err: there was no answer. Only the controller deletes topics.
+// DeleteTopic deletes a topic. err says that no answer came. Only the controller deletes topics.
 func (b *Broker) DeleteTopic(name string) (answer Code, err error) {
 	res, err := b.broker.DeleteTopics(sarama.NewDeleteTopicsRequest(sarama.MaxVersion, []string{name}, b.timeout))
 	if err != nil {

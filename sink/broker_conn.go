@@ -19,37 +19,38 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
-// openRequests is how many produce requests a connection has in flight. A broker
-// serves a connection's requests one by one, so more would only wait there
-// instead of here, where waiting batches gather into one request.
+// openRequests is the maximum number of produce requests in flight on a connection. A broker serves the
+// requests of a connection one by one. More requests would only wait there, instead of here, where waiting
+// batches are combined into one request.
 const openRequests = 5
 
-// produceVersion is the newest produce request that sarama speaks (Kafka 3.7);
-// each broker's own limit lowers it. 8 names rejected records, 10 the new leader.
+// produceVersion is the newest version of produce requests that sarama supports (Kafka 3.7). A broker may
+// support only an older one. Since version 8 rejected records are named, since 10 the new leader.
 const produceVersion = 10
 
-// brokerConn produces to one broker. Its goroutine is the only one that calls
-// sarama's Broker; callbacks only put events.
+// brokerConn produces to one broker. Only its own goroutine calls sarama's Broker; callbacks only put
+// events.
 type brokerConn struct {
 	addr   string
 	net    *network
 	sink   *Sink
 	jobs   *mailbox.Mailbox[*batch]
 	events *mailbox.Mailbox[event]
-	room   chan struct{} // has a value when a request was answered
-	open   atomic.Int32  // requests under way
+	room   chan struct{} // has a value after a request was answered
+	open   atomic.Int32  // number of requests in flight
 
 	conn    *brokerSession
-	refused error     // why the last connecting failed
-	until   time.Time // not connecting before
+	refused error     // why the last attempt to connect failed
+	until   time.Time // no attempt to connect before
 }
 
-// brokerSession is one connection of sarama's, which is dead after its first error.
+// brokerSession is one connection of sarama's. After its first error it is dead.
 type brokerSession struct {
 	broker *sarama.Broker
-	used   time.Time // last, by the brokerConn
+	used   time.Time // when the brokerConn last used it
 	dead   atomic.Bool
-	// throttled until, nil: never; sarama would wait under its lock.
+	// throttled is the time until which the broker asked us to wait; nil: it did not. sarama itself would
+	// wait while it holds its lock.
 	throttled atomic.Pointer[time.Time]
 }
 
@@ -83,7 +84,7 @@ func (bc *brokerConn) run(ctx context.Context) {
 	}
 }
 
-// wait waits for room for one more request. It returns false when ctx ended.
+// wait waits until one more request may be sent. It returns false if ctx has ended.
 func (bc *brokerConn) wait(ctx context.Context) bool {
 	for bc.open.Load() >= openRequests {
 		select {
@@ -95,7 +96,7 @@ func (bc *brokerConn) wait(ctx context.Context) bool {
 	return true
 }
 
-// fill says how many batches fit one request; at least one.
+// fill returns how many of the batches fit into one request; at least one.
 func fill(todo []*batch, most int) int {
 	total := 0
 	for i, b := range todo {
@@ -107,11 +108,10 @@ func fill(todo []*batch, most int) int {
 	return len(todo)
 }
 
-// errLate says that a batch was not sent because its time is over; see Config.Until.
+// errLate says that a batch was not sent because rows must not be published any more; see Config.Until.
 var errLate = errors.New("not sent: the application's lock, under which rows may be published, was not extended in time")
 
-// send produces batches of different partitions in one request. Each gets
-// exactly one reply.
+// send produces batches of different partitions in one request. Each batch gets exactly one reply.
 func (bc *brokerConn) send(ctx context.Context, batches []*batch) {
 	batches = slices.Clone(batches) // the caller's slice is reused
 	c, err := bc.connect(ctx)
@@ -156,7 +156,7 @@ func (bc *brokerConn) send(ctx context.Context, batches []*batch) {
 	bc.reply(batches, reply{err: bc.net.explain(bc.addr, err)})
 }
 
-// retryAlone finds the batch that cannot be encoded.
+// retryAlone sends each batch alone, to find the one that cannot be encoded.
 func (bc *brokerConn) retryAlone(ctx context.Context, batches []*batch, err error) {
 	if len(batches) == 1 {
 		bc.reply(batches, reply{err: err, unsent: true})
@@ -171,7 +171,7 @@ func (bc *brokerConn) retryAlone(ctx context.Context, batches []*batch, err erro
 	}
 }
 
-// answered runs on the Broker's goroutine and must not call it.
+// answered runs on the Broker's goroutine, so it must not call the Broker.
 func (bc *brokerConn) answered(c *brokerSession, batches []*batch, res *sarama.ProduceResponse, err error) {
 	if err != nil {
 		c.dead.Store(true)
@@ -199,7 +199,8 @@ func (bc *brokerConn) reply(batches []*batch, r reply) {
 	}
 }
 
-// longestText is how many characters are kept of what a broker says of a batch: each of its rows, its park and the log has it.
+// longestText is the maximum length, in characters, of a broker's message about a batch. Each row of the
+// batch, its park and the log keep a copy.
 const longestText = 1000
 
 func read(res *sarama.ProduceResponse, b *batch) reply {
@@ -227,13 +228,13 @@ func read(res *sarama.ProduceResponse, b *batch) reply {
 	return r
 }
 
-// idleMost is how long a connection may have been idle and still be trusted.
-// Brokers (connections.max.idle.ms, 10 minutes; Event Hubs, 4) and what stands
-// between close idle ones, and a batch sent into that has an unknown fate.
+// idleMost is how long a connection may have been idle and still be used. Brokers (connections.max.idle.ms,
+// 10 minutes; Event Hubs, 4 minutes) and devices in between close idle connections. A batch sent into a
+// closed one has an unknown outcome.
 const idleMost = 3 * time.Minute
 
-// connect returns a live connection. After a failure it does not try again for
-// a while, so that many batches do not mean many attempts.
+// connect returns a live connection. After a failed attempt there is none for a while, so that many batches
+// do not cause many attempts.
 func (bc *brokerConn) connect(ctx context.Context) (*brokerSession, error) {
 	now := time.Now()
 	if bc.conn != nil && !bc.conn.dead.Load() && (bc.open.Load() > 0 || now.Sub(bc.conn.used) < idleMost) {
@@ -248,7 +249,7 @@ func (bc *brokerConn) connect(ctx context.Context) (*brokerSession, error) {
 	if err != nil {
 		pause := backoffMin
 		if errors.Is(err, sarama.ErrSASLAuthenticationFailed) {
-			pause = 2 * time.Second // accounts get locked
+			pause = 2 * time.Second // repeated failures can lock an account
 		}
 		bc.refused, bc.until = err, time.Now().Add(pause)
 		return nil, err
@@ -257,7 +258,7 @@ func (bc *brokerConn) connect(ctx context.Context) (*brokerSession, error) {
 	return bc.conn, ctx.Err()
 }
 
-// drop closes the connection; every request in flight on it gets its callback.
+// drop closes the connection. Every request in flight on it gets its callback.
 func (bc *brokerConn) drop() {
 	if bc.conn != nil {
 		_ = bc.conn.broker.Close()
@@ -265,8 +266,8 @@ func (bc *brokerConn) drop() {
 	}
 }
 
-// request encodes nothing yet: AsyncProduce does, before it returns, and keeps
-// none of it, so the arena is free for the next request.
+// request makes a request of the batches. AsyncProduce encodes it before it returns, and keeps no part of
+// it, so the arena is then free for the next request.
 func (bc *brokerConn) request(batches []*batch, a *arena) *sarama.ProduceRequest {
 	req := &sarama.ProduceRequest{
 		Version: produceVersion, RequiredAcks: sarama.WaitForAll,
@@ -282,12 +283,11 @@ func (bc *brokerConn) request(batches []*batch, a *arena) *sarama.ProduceRequest
 	return req
 }
 
-// arenas are shared by all brokers: a large one is needed for the moment of
-// encoding only.
+// arenas are shared by all brokerConns: a large one is needed only during encoding.
 var arenas = sync.Pool{New: func() any { return new(arena) }}
 
-// arena holds the structs that sarama wants for each record and header, so
-// that none is allocated per row.
+// arena holds the structs that sarama needs for records and headers, so that none is allocated for each
+// row.
 type arena struct {
 	records    []sarama.Record
 	recordRefs []*sarama.Record
@@ -305,14 +305,14 @@ func (a *arena) reset(batches []*batch) {
 	a.headers, a.headerRefs = slices.Grow(a.headers[:0], headers), slices.Grow(a.headerRefs[:0], headers)
 }
 
-// clear lets go of the rows.
+// clear drops the references to rows.
 func (a *arena) clear() {
 	clear(a.records)
 	clear(a.headers)
 }
 
-// encode makes a record batch of a batch, once more for each try: sarama caches
-// what it encoded in the RecordBatch.
+// encode makes a record batch of a batch. Each try needs a new one, because sarama caches the encoded form
+// in the RecordBatch.
 func (a *arena) encode(b *batch, codec sarama.CompressionCodec) *sarama.RecordBatch {
 	first := b.timeOf(0)
 	last, start := first, len(a.records)
@@ -347,7 +347,7 @@ func (a *arena) encodeHeaders(r *outbox.Row) []*sarama.RecordHeader {
 	return a.headerRefs[start:len(a.headerRefs):len(a.headerRefs)]
 }
 
-// bytesOf is a string's bytes without a copy; they are only read.
+// bytesOf returns a string's bytes without copying them. They must not be changed.
 func bytesOf(s string) []byte {
 	if s == "" {
 		return []byte{} // nil would be a null name, which brokers refuse

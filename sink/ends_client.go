@@ -12,20 +12,21 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
 )
 
-// This file asks brokers what became of a transaction. A coordinator's word is not enough:
+// This file asks brokers how transactions ended. A coordinator's answer alone is not enough:
 // docs/exactly-once.md says why, under "Ends that Kafka loses".
 
-// repairTimeout is the least transaction timeout of an epoch that repairs the missing end of a commit. Its
-// milliseconds above that are the commit's epoch, which the next leader needs if we die.
+// repairTimeout is the least transaction timeout of an epoch that repairs the missing end of a commit. The
+// milliseconds above it are the commit's epoch. The next leader needs that number if we die.
 const repairTimeout = 10 * time.Minute
 
-// errIDNotFound says that a coordinator knows nothing of a transactional id; sarama has no name for it.
+// errIDNotFound says that a coordinator does not know a transactional id. sarama has no name for the code.
 const errIDNotFound sarama.KError = 105
 
-// MostRepairTimeout bounds transaction timeouts that mean a repair. Brokers have to allow it.
+// MostRepairTimeout is the longest transaction timeout that stands for a repair. Brokers have to allow it.
 const MostRepairTimeout = repairTimeout + (1<<15-1)*time.Millisecond
 
-// timeoutOf is the transaction timeout of a new epoch; of is the producer whose commit it repairs, or nobody.
+// timeoutOf returns the transaction timeout of a new epoch. of is the producer whose commit it repairs, or
+// nobody.
 func (pc *producerIDClient) timeoutOf(of producer) time.Duration {
 	switch {
 	case of != nobody:
@@ -36,7 +37,7 @@ func (pc *producerIDClient) timeoutOf(of producer) time.Duration {
 	return pc.timeout
 }
 
-// last says how the last transaction of our transactional id ended.
+// last asks how the last transaction of our transactional id ended.
 func (pc *producerIDClient) last(out *exactlyonce.Answer) error {
 	c, err := pc.coordinator()
 	if err != nil {
@@ -60,7 +61,7 @@ func (pc *producerIDClient) last(out *exactlyonce.Answer) error {
 	return outcomeOf(state, out)
 }
 
-// outcomeOf reads the state that a coordinator tells.
+// outcomeOf reads the outcome from a coordinator's description of the transaction.
 func outcomeOf(state *sarama.TransactionState, out *exactlyonce.Answer) error {
 	out.Producer = exactlyonce.Producer{PID: state.ProducerID, Epoch: state.ProducerEpoch}
 	out.Of = out.Producer
@@ -83,19 +84,19 @@ func outcomeOf(state *sarama.TransactionState, out *exactlyonce.Answer) error {
 	return nil
 }
 
-// end is what is to be known of a partition.
+// end is the state of a transaction's end in one partition.
 type end struct {
 	topicPartition
-	behind int64 // offset of the last record, or -1
+	behind int64 // offset of the transaction's last record there, or -1
 	ended  bool
-	shown  bool  // by the state of our producer
-	err    error // why it is not known; nil and not ended: the end is not there
+	shown  bool  // the state of our producer showed it
+	err    error // why the state is not known; nil and not ended: the end is not there
 }
 
-// gone is how many tries must not find a topic before it counts as deleted, with what was in it.
+// gone is the number of tries without a topic after which the topic counts as deleted, with its records.
 const gone = 60
 
-// ends asks whether the end of a transaction is in the logs of partitions.
+// ends asks whether the end of a transaction is in the logs of the partitions.
 func (pc *producerIDClient) ends(ctx context.Context, r *exactlyonce.Request, leaders map[topicPartition]string, out *answered) error {
 	all := make([]*end, len(r.Partitions))
 	for i, p := range r.Partitions {
@@ -132,12 +133,14 @@ func (pc *producerIDClient) ends(ctx context.Context, r *exactlyonce.Request, le
 	return pc.judgeEnds(all, leaders, r, out)
 }
 
-// fencesAgain is how often in a row a partition is fenced again because its leader shows no marker. A marker is
-// lost while a partition has no leader, so the next fence's is there; some brokers never show one.
+// fencesAgain is how many times in a row a partition is fenced again because its leader shows no marker. A
+// marker is lost only while a partition has no leader, so the next fence's is there. Some brokers never
+// show one.
 const fencesAgain = 2
 
-// refuseUnfenced refuses the partitions without a fence's marker, which a coordinator may have given up: they are
-// fenced again. If nobody can tell, as on brokers before 2.8, the fence holds from the first batch.
+// refuseUnfenced refuses the partitions that lack a fence's marker, so that they are fenced again: a
+// coordinator may have given the marker up. If no broker can tell, as before Kafka 2.8, the fence holds
+// from the first batch.
 func (pc *producerIDClient) refuseUnfenced(ctx context.Context, marker producer, targets []topicPartition, res *producerIDResult) {
 	refused := res.refused
 	r := &exactlyonce.Request{Kind: exactlyonce.Ends, Of: exactlyonce.Producer(marker), Marker: true}
@@ -147,7 +150,7 @@ func (pc *producerIDClient) refuseUnfenced(ctx context.Context, marker producer,
 		}
 	}
 	out := answered{shown: res.shown}
-	_ = pc.ends(ctx, r, nil, &out) // what is missing says it
+	_ = pc.ends(ctx, r, nil, &out) // out.missing tells what went wrong
 	unseen := map[topicPartition]int{}
 	for p, err := range out.missing {
 		switch {
@@ -163,7 +166,7 @@ func (pc *producerIDClient) refuseUnfenced(ctx context.Context, marker producer,
 	pc.unseen = unseen
 }
 
-// judgeEnds fills the answer.
+// judgeEnds fills in the answer.
 func (pc *producerIDClient) judgeEnds(all []*end, leaders map[topicPartition]string, r *exactlyonce.Request, out *answered) (err error) {
 	for i, e := range all {
 		switch {
@@ -174,7 +177,7 @@ func (pc *producerIDClient) judgeEnds(all []*end, leaders map[topicPartition]str
 			continue
 		case e.err != nil:
 			out.answer.Unknown = append(out.answer.Unknown, r.Partitions[i])
-			if code := sarama.KError(0); !errors.As(e.err, &code) { // the connection is of no use
+			if code := sarama.KError(0); !errors.As(e.err, &code) { // no answer came, so the connection is not used again
 				pc.closeLeader(leaders[e.topicPartition])
 			}
 		default:
@@ -210,7 +213,8 @@ func fail(these []*end, err error) {
 	}
 }
 
-// leadersOf asks who leads the partitions. A topic that is gone for long has nothing left to end.
+// leadersOf asks for the leaders of the partitions. If a topic has been gone for long, nothing there is
+// left to end.
 func (pc *producerIDClient) leadersOf(ctx context.Context, all []*end, try int) map[topicPartition]string {
 	topics := map[string]bool{}
 	var names []string
@@ -238,7 +242,7 @@ func (pc *producerIDClient) leadersOf(ctx context.Context, all []*end, try int) 
 	return leaders
 }
 
-// leader is the connection to a partition's leader.
+// leader returns a connection to a partition's leader.
 func (pc *producerIDClient) leader(addr string) (*sarama.Broker, error) {
 	if b := pc.leads[addr]; b != nil {
 		return b, nil
@@ -263,12 +267,13 @@ func (pc *producerIDClient) closeLeaders() {
 	}
 }
 
-// describeAfter is how often it is asked only for last stable offsets: markers take some milliseconds.
+// describeAfter is the number of tries that ask only for last stable offsets. Markers take some
+// milliseconds.
 const describeAfter = 3
 
-// endsAt asks one leader. A last stable offset behind the last record says that its transaction has
-// ended, and that the end is replicated. Others' transactions can hold that offset up: then our
-// producer's state is asked for.
+// endsAt asks one leader. If the last stable offset is after the transaction's last record, the transaction
+// has ended, and its end is replicated. Transactions of other producers can hold that offset up. Then
+// endsAt asks for the state of our producer.
 func endsAt(b *sarama.Broker, r *exactlyonce.Request, these []*end) error {
 	if len(r.Behind) > 0 {
 		stable, err := offsets(b, these, sarama.ReadCommitted)
@@ -286,7 +291,7 @@ func endsAt(b *sarama.Broker, r *exactlyonce.Request, these []*end) error {
 	return describeEnds(b, r, these)
 }
 
-// offsets are the ends of partition logs, for readers of an isolation level.
+// offsets returns the ends of the partitions' logs, as readers of this isolation level see them.
 func offsets(b *sarama.Broker, these []*end, level sarama.IsolationLevel) (map[topicPartition]int64, error) {
 	req := sarama.NewOffsetRequest(sarama.MaxVersion)
 	req.IsolationLevel = level
@@ -311,7 +316,7 @@ func offsets(b *sarama.Broker, these []*end, level sarama.IsolationLevel) (map[t
 	return at, nil
 }
 
-// describeEnds asks what our producer has in the partitions.
+// describeEnds asks for the state of our producer in the partitions.
 func describeEnds(b *sarama.Broker, r *exactlyonce.Request, these []*end) error {
 	req, at := &sarama.DescribeProducersRequest{}, map[topicPartition]*end{}
 	topics := map[string]int{}
@@ -357,7 +362,7 @@ func describeEnds(b *sarama.Broker, r *exactlyonce.Request, these []*end) error 
 	return stableEnds(b, unread)
 }
 
-// hasEnd says whether the producer has the end that is asked for.
+// hasEnd reports whether the producer's state shows the end that the request asks for.
 func hasEnd(r *exactlyonce.Request, producers []sarama.ProducerState) bool {
 	for i := range producers {
 		p := &producers[i]
@@ -373,7 +378,7 @@ func hasEnd(r *exactlyonce.Request, producers []sarama.ProducerState) bool {
 	return !r.Marker
 }
 
-// stableEnds judges partitions that we may not read: nobody has a transaction open there.
+// stableEnds judges partitions that we may not read: the end is there if no transaction at all is open.
 func stableEnds(b *sarama.Broker, these []*end) error {
 	if len(these) == 0 {
 		return nil

@@ -20,29 +20,29 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/transport"
 )
 
-// network makes connections that end with ctx, whatever sarama is doing with
-// them: when the socket beneath is closed, sarama frees its locks.
+// network makes connections that end with ctx, whatever sarama is doing with them: when the socket below is
+// closed, sarama releases its locks.
 type network struct {
-	ctx  context.Context // the life of one Run, also of what sarama dials
+	ctx  context.Context // the life of one Run, and of the connections that sarama dials
 	conf sarama.Config
-	// password gives the password of each new connection. nil: conf has it.
+	// password is read for each new connection. nil: conf has the password.
 	password secret.Reader
-	tls      *TLS // whose files are read for each connection; nil: plain
-	// within allows connections to this machine only, since a login is not encrypted. Each
-	// address is judged: brokers name further brokers than the configuration does.
+	tls      *TLS // its files are read for each connection; nil: no TLS
+	// within allows connections to this machine only, because a login would not be encrypted. Each address
+	// is checked: brokers may name other brokers than the configuration does.
 	within bool
-	// longest is how many bytes an answer may have; room is what long ones share.
+	// longest is the maximum size of an answer in bytes; long answers share room.
 	longest int
 	room    *semaphore.Weighted
-	// wrap, where it is set, goes around each connection.
+	// wrap, if set, wraps each connection.
 	wrap func(net.Conn) net.Conn
-	// knownCluster is nil where no row is published.
+	// knownCluster is nil if no row is published.
 	knownCluster *KnownCluster
-	// closed is shared with copies.
+	// closed is shared by all copies of the network.
 	closed *closings
 }
 
-// newNetwork returns a network whose answers may take as long as readTimeout.
+// newNetwork returns a network. readTimeout is how long its answers may take.
 func newNetwork(ctx context.Context, conf *sarama.Config, c Config, readTimeout time.Duration) *network {
 	n := &network{ctx: ctx, conf: *conf, tls: c.TLS, closed: &closings{}, longest: longestAnswer, room: c.room, knownCluster: c.KnownCluster}
 	n.conf.Net.TLS.Enable = false // Dial encrypts
@@ -51,7 +51,7 @@ func newNetwork(ctx context.Context, conf *sarama.Config, c Config, readTimeout 
 		n.password = c.SASL.PasswordNow
 	}
 	n.conf.Net.ReadTimeout = readTimeout
-	n.conf.Net.Proxy.Enable = true // sarama's word for a dialer of one's own
+	n.conf.Net.Proxy.Enable = true // in sarama, this sets a dialer
 	n.conf.Net.Proxy.Dialer = n
 	if p, ok := conf.Net.SASL.TokenProvider.(tokenProvider); ok {
 		p.ctx = ctx
@@ -60,7 +60,7 @@ func newNetwork(ctx context.Context, conf *sarama.Config, c Config, readTimeout 
 	return n
 }
 
-// Dial is called by sarama.
+// Dial is called by sarama to make a connection.
 func (n *network) Dial(kind, addr string) (net.Conn, error) {
 	d := net.Dialer{Timeout: n.conf.Net.DialTimeout, KeepAlive: 30 * time.Second}
 	if n.within {
@@ -84,7 +84,7 @@ func (n *network) Dial(kind, addr string) (net.Conn, error) {
 	return conn, nil
 }
 
-// encrypt shakes hands; sarama would leave that to the first request.
+// encrypt does the TLS handshake at once; sarama would leave it to the first request.
 func (n *network) encrypt(conn net.Conn, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(n.ctx, n.conf.Net.DialTimeout)
 	defer cancel()
@@ -94,7 +94,7 @@ func (n *network) encrypt(conn net.Conn, addr string) (net.Conn, error) {
 		return nil, fmt.Errorf("tls: %w", err)
 	}
 	if host, _, err := net.SplitHostPort(addr); err == nil && conf.ServerName == "" {
-		conf.ServerName = host // the broker's own name is verified where no other one is configured
+		conf.ServerName = host // unless another name is configured, the broker's own name is verified
 	}
 	encrypted := tls.Client(conn, conf)
 	if err := encrypted.HandshakeContext(ctx); err != nil {
@@ -115,8 +115,8 @@ func (c *ctxConn) Close() error {
 	return c.Conn.Close()
 }
 
-// open connects and authenticates. A Broker is used for one connection only:
-// after an error it stays dead (doc.go), so it is closed and replaced.
+// open connects and authenticates. A sarama.Broker is used for one connection only: after an error it stays
+// dead (doc.go), so it is closed and replaced.
 func (n *network) open(addr string) (*sarama.Broker, error) {
 	conf := n.conf
 	if n.password != nil {
@@ -143,8 +143,8 @@ func (n *network) open(addr string) (*sarama.Broker, error) {
 	return b, nil
 }
 
-// noteRefusal forgets a password or a token that a broker no longer takes. Some brokers say so by
-// closing the connection.
+// noteRefusal forgets a password or a token that a broker does not take any more. Some brokers only close
+// the connection to say so.
 func (n *network) noteRefusal(err error) {
 	if !errors.Is(err, sarama.ErrSASLAuthenticationFailed) && !(errors.Is(err, io.EOF) && n.closed.counts(time.Now())) {
 		return
@@ -157,13 +157,13 @@ func (n *network) noteRefusal(err error) {
 	}
 }
 
-// closedEvery is how often a connection that was closed counts as a refusal: in an outage each
-// is, and tokens and secrets would be fetched for every attempt.
+// closedEvery is the least time between two closed connections that count as refusals. In an outage every
+// connection is closed, and otherwise tokens and secrets would be fetched for every attempt.
 const closedEvery = time.Minute
 
 type closings struct {
 	mu   sync.Mutex
-	last time.Time // that counted
+	last time.Time // when a closed connection last counted
 }
 
 func (c *closings) counts(now time.Time) bool {
@@ -176,7 +176,7 @@ func (c *closings) counts(now time.Time) bool {
 	return true
 }
 
-// explain says which broker failed, why, and what to do about it.
+// explain returns an error that says which broker failed, why, and what to do about it.
 func (n *network) explain(addr string, err error) error {
 	hint := n.hint(err)
 	if hint == "" {
@@ -212,15 +212,15 @@ func (n *network) hint(err error) string {
 	return ""
 }
 
-// hintOther: a broker closes connections that speak another protocol than its
-// listener without a word, or waits for the rest of what it takes for a request.
+// hintOther returns a hint for a server that speaks another protocol than we do. A broker then closes the
+// connection without a message, or waits for the rest of what it takes for a request.
 func (n *network) hintOther(did string) string {
 	var has []string
 	other := "something else"
 	if n.tls != nil {
 		has = append(has, "TLS")
 	}
-	if n.conf.Net.SASL.Enable { // some brokers answer a wrong password like this, too
+	if n.conf.Net.SASL.Enable { // some brokers answer a wrong password in this way, too
 		has = append(has, fmt.Sprintf("SASL %s as %q", n.conf.Net.SASL.Mechanism, n.conf.Net.SASL.User))
 		other = "something else, or another password"
 	}
@@ -231,7 +231,7 @@ func (n *network) hintOther(did string) string {
 	return did + " (we use " + with + "; does its listener want " + other + "?)"
 }
 
-// client is sarama's own, of a Reader.
+// client returns a client of sarama's own, for a Reader.
 func (c Config) client(ctx context.Context, with func(*sarama.Config)) (sarama.Client, error) {
 	conf, err := c.sarama()
 	if err != nil {
@@ -251,8 +251,8 @@ func (c Config) client(ctx context.Context, with func(*sarama.Config)) (sarama.C
 	return client, nil
 }
 
-// loggingIn dials connections and logs them in: sarama's client has one password for all of its
-// connections.
+// loggingIn dials connections and logs in on them. It is needed because sarama's client has only one
+// password for all of its connections.
 type loggingIn struct{ *network }
 
 func (l loggingIn) Dial(kind, addr string) (net.Conn, error) {
@@ -267,14 +267,14 @@ func (l loggingIn) Dial(kind, addr string) (net.Conn, error) {
 		_ = conn.Close()
 		return nil, err
 	}
-	_ = b.Close() // it was lent
+	_ = b.Close() // the connection was lent, so it stays open
 	return conn, nil
 }
 
 // lent is a connection that outlives the Broker that logged it in.
 type lent struct{ net.Conn }
 
-// Dial is called by sarama.
+// Dial returns the lent connection.
 func (l lent) Dial(_, _ string) (net.Conn, error) { return l, nil }
 
 func (lent) Close() error { return nil }

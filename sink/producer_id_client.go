@@ -16,42 +16,40 @@ import (
 )
 
 const (
-	// coordinatorTimeout bounds an answer of the transaction coordinator or to a fetch.
+	// coordinatorTimeout is how long the answer of a transaction coordinator, or to a fetch, may take.
 	coordinatorTimeout = 5 * time.Second
-	// transactionTimeout is when a coordinator ends an empty transaction of
-	// ours by itself. It bumps the epoch then, so EndTxn must have got through
-	// long before.
+	// transactionTimeout is the time after which a coordinator ends an empty transaction of ours by itself.
+	// It raises the epoch then, so EndTxn must have got through long before.
 	transactionTimeout = time.Minute
-	// sealTimeout is how long the end of a fence is waited for. A partition
-	// without leader holds it up; the others are fenced by our first batch on
-	// them anyway.
+	// sealTimeout is how long to wait for the end of a fence. A partition without a leader delays it. In
+	// the other partitions our first batch fences older producers anyway.
 	sealTimeout = 15 * time.Second
-	// fetchBytes is how much is read from a partition's log at once.
+	// fetchBytes is how much of a partition's log is read at once, in bytes.
 	fetchBytes = 4 << 20
 )
 
-// Why former leaders are not fenced.
+// These errors say why former leaders are not fenced.
 var (
-	// errNoACL says that the transactional id may not be used.
+	// errNoACL says that our user may not use the transactional id.
 	errNoACL = errors.New("transactional id not authorised")
-	// ErrNoTransactions says that the brokers give nobody a transactional id.
+	// ErrNoTransactions says that the brokers do not offer transactional ids.
 	ErrNoTransactions = errors.New("the brokers have no transactions")
-	// errNoCoordinator says that a broker names no coordinator, and not that it is too
-	// early. Azure Event Hubs is known to do so, by an error or by closing the connection,
-	// where the tier has no transactions; other brokers do while they start or stop.
+	// errNoCoordinator says that a broker names no coordinator, and does not ask us to wait either. Azure
+	// Event Hubs does so, with an error or by closing the connection, if the tier has no transactions.
+	// Other brokers do so while they start or stop.
 	errNoCoordinator = errors.New("the broker names no transaction coordinator")
 )
 
-// refusals is how often in a row, within some 2.5 s, fencing is refused before the process
-// goes on without it, for its whole life.
+// refusals is how many times in a row fencing must be refused, within some 2.5 s, before the process goes
+// on without it for the rest of its life.
 const refusals = 10
 
-// producerIDClient obtains and keeps the producer id and epoch, fences partitions against
-// older producers, and finds out what became of batches. It does one job at a time.
+// producerIDClient obtains and keeps the producer id and epoch, fences partitions against older producers,
+// and finds out whether batches were appended. It does one job at a time.
 type producerIDClient struct {
 	sink     *Sink
 	net      *network
-	metadata *metadataClient // to find any broker
+	metadata *metadataClient // used to find any broker
 	jobs     *mailbox.Mailbox[*producerIDJob]
 	events   *mailbox.Mailbox[event]
 
@@ -60,11 +58,10 @@ type producerIDClient struct {
 	timeout time.Duration // of transactions
 	coord   *sarama.Broker
 	leads   map[string]*sarama.Broker // connections to partitions' leaders, for ends
-	unseen  map[topicPartition]int    // how often in a row a fence's marker was not there
+	unseen  map[topicPartition]int    // how many times in a row a fence's marker was missing
 }
 
-// run obtains a producer id and then does jobs until ctx ends or the producer id
-// is lost for good.
+// run obtains a producer id, and then does jobs until ctx ends or the producer id is lost for good.
 func (pc *producerIDClient) run(ctx context.Context) {
 	defer pc.closeCoordinator()
 	defer pc.closeLeaders()
@@ -72,7 +69,7 @@ func (pc *producerIDClient) run(ctx context.Context) {
 	pc.timeout = transactionTimeout
 	pc.id, pc.fencing = nobody, pc.sink.cfg.TransactionalID != ""
 	pc.leads = map[string]*sarama.Broker{}
-	if tx := pc.sink.cfg.Transactions; tx != nil { // begins when it is asked to
+	if tx := pc.sink.cfg.Transactions; tx != nil { // the Machine asks for the first id
 		pc.timeout = tx.Timeout
 	} else {
 		if err := pc.insist(ctx, func() error { return pc.start(ctx) }); err != nil {
@@ -104,14 +101,14 @@ func (pc *producerIDClient) run(ctx context.Context) {
 	}
 }
 
-// end tells the loss of the producer id; the end of ctx is no error.
+// end reports the loss of the producer id. The end of ctx is no loss.
 func (pc *producerIDClient) end(err error) {
 	if !errors.Is(err, context.Canceled) {
 		pc.events.Put(event{fatal: err})
 	}
 }
 
-// insist repeats a step until it succeeds, ctx ends or the producer id is lost.
+// insist repeats a step until it succeeds, ctx ends, or the producer id is lost.
 func (pc *producerIDClient) insist(ctx context.Context, step func() error) error {
 	for failures := 1; ; failures++ {
 		err := step()
@@ -131,9 +128,8 @@ func (pc *producerIDClient) insist(ctx context.Context, step func() error) error
 	}
 }
 
-// start obtains the first producer id. Only here an older producer is superseded:
-// every later request names the producer id that we hold, so that it fails if we
-// were superseded ourselves.
+// start obtains the first producer id. Only this request supersedes an older producer: every later one
+// names the producer id that we hold. So it fails if we were superseded ourselves.
 func (pc *producerIDClient) start(ctx context.Context) error {
 	if !pc.fencing {
 		return pc.initPlain()
@@ -154,13 +150,13 @@ func (pc *producerIDClient) start(ctx context.Context) error {
 	return pc.initPlain()
 }
 
-// initFirst is init, again and again while it is refused.
+// initFirst is init, repeated while it is refused, at most refusals times.
 func (pc *producerIDClient) initFirst(ctx context.Context) error {
 	for tries := 1; ; tries++ {
 		err := pc.init(nobody)
 		refused := errors.Is(err, errNoCoordinator)
 		switch {
-		case !refused && !errors.Is(err, errNoACL): // a grant may still be on its way to the brokers
+		case !refused && !errors.Is(err, errNoACL): // a grant may still be on its way to the brokers, so errNoACL is repeated, too
 			return err
 		case tries == refusals && refused:
 			return fmt.Errorf("%w: %w", ErrNoTransactions, err)
@@ -173,7 +169,7 @@ func (pc *producerIDClient) initFirst(ctx context.Context) error {
 	}
 }
 
-// do carries one job out and answers it.
+// do carries out one job and reports the result.
 func (pc *producerIDClient) do(ctx context.Context, job *producerIDJob) error {
 	switch {
 	case job.keepAlive != nil:
@@ -194,9 +190,9 @@ func (pc *producerIDClient) do(ctx context.Context, job *producerIDJob) error {
 	return nil
 }
 
-// seal makes sure that no batch of an older epoch, another's or (for batches
-// to be resolved) our own, can land on the job's partitions any more, and ends
-// with a new epoch, or without fencing with a new producer id.
+// seal makes sure that no batch of an older epoch can be appended to the job's partitions any more: neither
+// another producer's nor, for batches to be resolved, our own. It ends with a new epoch, or, without
+// fencing, with a new producer id.
 func (pc *producerIDClient) seal(ctx context.Context, job *producerIDJob, res *producerIDResult) error {
 	unsealed := false
 	targets := make([]topicPartition, 0, len(job.fence)+len(job.resolve))
@@ -218,7 +214,7 @@ func (pc *producerIDClient) seal(ctx context.Context, job *producerIDJob, res *p
 	case !pc.fencing:
 		seal = pc.initPlain
 		if unsealed && wait.Sleep(ctx, pc.sink.cfg.RequestTimeout/2) != nil {
-			return context.Canceled // nothing refuses what may still be on its way: it gets the time to arrive
+			return context.Canceled // without fencing nothing refuses late batches, so they get time to arrive
 		}
 	}
 	err := pc.insist(ctx, seal)
@@ -230,10 +226,9 @@ func (pc *producerIDClient) seal(ctx context.Context, job *producerIDJob, res *p
 	return err
 }
 
-// fence is Init, AddPartitionsToTxn, EndTxn(abort), Init: the abort's marker
-// raises the epoch in each partition, and the last Init is answered only when
-// no marker is outstanding; one that was given up goes unnoticed. Only batches of
-// our own epoch need the first Init.
+// fence is Init, AddPartitionsToTxn, EndTxn(abort), Init. The abort's marker raises the epoch in each
+// partition. The last Init is answered only when no marker is outstanding; it does not show whether one was
+// given up. The first Init is needed only against batches of our own epoch.
 func (pc *producerIDClient) fence(ctx context.Context, targets []topicPartition, own bool, res *producerIDResult) error {
 	if own {
 		if err := pc.init(pc.id); err != nil {
@@ -267,8 +262,8 @@ func (pc *producerIDClient) fence(ctx context.Context, targets []topicPartition,
 	}
 }
 
-// keepAlive refreshes the id by an empty transaction. If it fails the next one
-// will do; the end is insisted on, see transactionTimeout.
+// keepAlive refreshes the id by an empty transaction. Once partitions are added, its end is repeated until
+// it succeeds, see transactionTimeout.
 func (pc *producerIDClient) keepAlive(ctx context.Context, p topicPartition) error {
 	refused, added := map[topicPartition]sarama.KError{}, false
 	err := pc.insist(ctx, func() (err error) {
@@ -287,10 +282,11 @@ func (pc *producerIDClient) keepAlive(ctx context.Context, p topicPartition) err
 
 // ---- requests to the coordinator ----
 
-// init asks for a new epoch: above held, or, if held is nobody, above anybody's.
+// init asks for a new epoch. It supersedes held only or, if held is nobody, whoever has the transactional
+// id.
 func (pc *producerIDClient) init(held producer) error { return pc.initFor(held, nobody) }
 
-// initFor asks for an epoch that repairs the end of another producer's commit, or nobody's.
+// initFor is init. With another producer than nobody in of, the epoch is to repair the end of its commit.
 func (pc *producerIDClient) initFor(held, of producer) error {
 	c, err := pc.coordinator()
 	if err != nil {
@@ -314,7 +310,7 @@ func (pc *producerIDClient) initFor(held, of producer) error {
 	return nil
 }
 
-// initPlain asks for a new producer id without transactional id.
+// initPlain asks for a new producer id, without a transactional id.
 func (pc *producerIDClient) initPlain() error {
 	b, err := pc.anyBroker()
 	if err != nil {
@@ -336,9 +332,9 @@ func (pc *producerIDClient) initPlain() error {
 	return nil
 }
 
-// add puts the partitions that may be added into a transaction, and says
-// whether there are any. The others stand in refused. It asks at once again
-// only without a partition that was refused, so at most once for each of them.
+// add adds the partitions to a transaction, except for those that are refused, and reports whether any were
+// added. It puts the refused ones into refused. It repeats the request at once only without a partition
+// that was refused, so at most once for each of them.
 func (pc *producerIDClient) add(targets []topicPartition, refused map[topicPartition]sarama.KError) (bool, error) {
 	for left := len(targets) + 1; ; {
 		topics, n := map[string][]int32{}, 0
@@ -378,7 +374,7 @@ func (pc *producerIDClient) addOnce(topics map[string][]int32, refused map[topic
 		for _, p := range parts {
 			switch p.Err {
 			case sarama.ErrNoError:
-			case sarama.ErrOperationNotAttempted: // another one was refused
+			case sarama.ErrOperationNotAttempted: // only because another one was refused
 				again = true
 			case sarama.ErrTopicAuthorizationFailed, sarama.ErrUnknownTopicOrPartition, sarama.ErrInvalidTopic:
 				again = true
@@ -398,7 +394,7 @@ func (pc *producerIDClient) addOnce(topics map[string][]int32, refused map[topic
 func (pc *producerIDClient) abort() error {
 	err := pc.endTxn(false)
 	if errors.Is(err, sarama.ErrInvalidTxnState) {
-		return nil // it has ended already, and its answer was lost
+		return nil // it has ended already, and the answer to that was lost
 	}
 	return err
 }
@@ -423,28 +419,28 @@ func (pc *producerIDClient) endTxn(commit bool) error {
 	return pc.classify("EndTxn", res.Err)
 }
 
-// classify makes an error of a coordinator's answer.
+// classify returns the error for a code in a coordinator's answer.
 func (pc *producerIDClient) classify(what string, code sarama.KError) error {
 	switch code {
 	case sarama.ErrNoError:
 		return nil
 	case sarama.ErrProducerFenced, sarama.ErrInvalidProducerEpoch, sarama.ErrInvalidProducerIDMapping:
-		// The last one: the id expired, so nobody knows who came after us.
+		// ErrInvalidProducerIDMapping: the id has expired, so it is not known who came after us.
 		return fmt.Errorf("%s for transactional id %s on Kafka cluster %s: %w (%w)", what, pc.sink.cfg.TransactionalID, pc.sink.cfg.Cluster, ErrFenced, inWords(code))
 	case sarama.ErrTransactionalIDAuthorizationFailed:
 		return fmt.Errorf("%s for transactional id %s: grant WRITE on it to our user: %w (%w)", what, pc.sink.cfg.TransactionalID, errNoACL, code)
 	case sarama.ErrInvalidTransactionTimeout: // transaction.max.timeout.ms is lower
 		pc.timeout = max(pc.timeout/2, time.Second)
 	case sarama.ErrNotCoordinatorForConsumer, sarama.ErrConsumerCoordinatorNotAvailable:
-		pc.closeCoordinator() // it moved
+		pc.closeCoordinator() // the coordinator has moved
 	}
 	return fmt.Errorf("%s for transactional id %s: %w", what, pc.sink.cfg.TransactionalID, inWords(code))
 }
 
-// unknownHint says what to do about sarama.ErrUnknown.
+// unknownHint is the hint for sarama.ErrUnknown.
 const unknownHint = " (the broker's log has the reason; if it lasts, restart that broker)"
 
-// inWords is a code in words where sarama has none, or none that say what to look at.
+// inWords returns an error for the code. It adds a text where sarama's does not say what to look at.
 func inWords(code sarama.KError) error {
 	switch code {
 	case sarama.ErrUnknown:
@@ -457,18 +453,18 @@ func inWords(code sarama.KError) error {
 	return code
 }
 
-// lost drops the coordinator's connection.
+// lost closes the connection to the coordinator.
 func (pc *producerIDClient) lost(c *sarama.Broker, err error) error {
 	pc.closeCoordinator()
 	return &noAnswer{pc.net.explain(c.Addr(), err)}
 }
 
-// noAnswer is the error of a request that may have taken effect, or may yet.
+// noAnswer is the error of a request without an answer: it may have taken effect, or may still do so.
 type noAnswer struct{ error }
 
 func (e *noAnswer) Unwrap() error { return e.error }
 
-// coordinator connects to the broker that keeps our transactional id.
+// coordinator returns a connection to the coordinator of our transactional id.
 func (pc *producerIDClient) coordinator() (*sarama.Broker, error) {
 	if pc.coord != nil {
 		return pc.coord, nil
@@ -522,15 +518,14 @@ func (pc *producerIDClient) closeCoordinator() {
 	}
 }
 
-// closeCoordinatorOn drops the connection unless the coordinator merely asked
-// for patience.
+// closeCoordinatorOn closes the connection, unless the coordinator has only asked us to wait.
 func (pc *producerIDClient) closeCoordinatorOn(err error) {
 	if !errors.Is(err, sarama.ErrConcurrentTransactions) && !errors.Is(err, sarama.ErrOffsetsLoadInProgress) {
 		pc.closeCoordinator()
 	}
 }
 
-// anyBroker connects to some broker.
+// anyBroker returns a connection to some broker.
 func (pc *producerIDClient) anyBroker() (*sarama.Broker, error) {
 	if pc.metadata.conn != nil {
 		return pc.metadata.conn, nil
@@ -541,8 +536,8 @@ func (pc *producerIDClient) anyBroker() (*sarama.Broker, error) {
 
 // ---- the log ----
 
-// tails finds the log ends of newly fenced partitions, from which searches
-// start. What is not found out costs such a search more reading, nothing else.
+// tails finds the log ends of newly fenced partitions. Searches start from there. If one is not found, the
+// search reads more, and nothing else happens.
 func (pc *producerIDClient) tails(targets []fenceTarget, into map[topicPartition]int64) {
 	byLeader := map[string][]topicPartition{}
 	for _, t := range targets {
@@ -575,8 +570,8 @@ func listOffsets(b *sarama.Broker, places []topicPartition, at int64, into map[t
 	return err
 }
 
-// search looks for a batch in the partition log. Its partition is sealed, so what is not
-// there below the high watermark will never be.
+// search looks for a batch in the partition log. The partition is sealed, so a batch that is not there
+// below the high watermark will never be there.
 func (pc *producerIDClient) search(ctx context.Context, s search, refused map[topicPartition]sarama.KError) searched {
 	out := searched{batch: s.batch, sealed: true}
 	if code, ok := refused[s.topicPartition]; ok {
@@ -602,8 +597,8 @@ func (pc *producerIDClient) search(ctx context.Context, s search, refused map[to
 	return out
 }
 
-// reader connects to the partition's leader as of now. If the topic was
-// made again since, what we knew of its offsets is void.
+// reader connects to the partition's present leader. If the topic was deleted and made again since, the
+// offsets that we know mean nothing.
 func (pc *producerIDClient) reader(ctx context.Context, s *search) (*reader, error) {
 	infos, err := pc.metadata.ask(ctx, &metadataRequest{topics: []string{s.Topic}})
 	if err != nil {
@@ -624,9 +619,8 @@ func (pc *producerIDClient) reader(ctx context.Context, s *search) (*reader, err
 	return pc.net.openReader(info.leaders[s.Number])
 }
 
-// scan reads the partition's log from where the batch must be, if it is there, up to the
-// high watermark as of the first answer. It goes back to the log's start once: the
-// caller waits before the next search.
+// scan reads the partition's log from the offset where the batch must be, if it is there, up to the high
+// watermark of the first answer. It goes back to the start of the log at most once.
 func scan(ctx context.Context, b *reader, s search) (offset int64, found bool, err error) {
 	from, end, back := s.from, int64(-1), false
 	for ctx.Err() == nil {
@@ -640,7 +634,7 @@ func scan(ctx context.Context, b *reader, s search) (offset int64, found bool, e
 		block, err := b.fetch(s.topicPartition, from)
 		switch {
 		case errors.Is(err, sarama.ErrOffsetOutOfRange) && !back:
-			from, back = -1, true // truncated or made again
+			from, back = -1, true // the log was truncated, or the topic was made again
 			continue
 		case err != nil:
 			return 0, false, fmt.Errorf("reading topic %s, partition %d from offset %d: %w", s.Topic, s.Number, from, err)
@@ -660,7 +654,7 @@ func scan(ctx context.Context, b *reader, s search) (offset int64, found bool, e
 	return 0, false, context.Canceled
 }
 
-// in looks for the batch in what was fetched and says where to go on.
+// in looks for the batch among the fetched ones, and returns where to go on.
 func (s search) in(block *fetched, from int64) (next, offset int64, found bool) {
 	next = from
 	for _, h := range block.headers {

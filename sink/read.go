@@ -12,22 +12,21 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// mostInflated is the largest record batch that a Reader takes, decompressed: a
-// small one of any producer's may be gigabytes.
+// mostInflated is the maximum size in bytes of a decompressed record batch that a Reader takes. A small
+// batch of any producer may decompress to gigabytes.
 const mostInflated = 256 << 20
 
 func init() { sarama.MaxDecompressedBatchSize = mostInflated }
 
-// Reader reads committed records of one cluster's topics, for those who look at them. Each
-// of its connections is made and logged in as a Sink's are, with secrets and certificates as
-// they are then.
+// Reader reads the committed records of one cluster's topics, for code that looks at them. Each of its
+// connections is made and logged in as a Sink's are, with the secrets and certificates of that moment.
 type Reader struct {
 	client   sarama.Client
 	consumer sarama.Consumer
 	running  sync.WaitGroup
 }
 
-// Record is one that a Reader has read.
+// Record is a record that a Reader has read.
 type Record struct {
 	Topic     string
 	Partition int32
@@ -38,7 +37,7 @@ type Record struct {
 	Headers   []outbox.Header
 }
 
-// Reader connects to the cluster. Close ends it.
+// Reader connects to the cluster. Close ends the connections.
 func (c Config) Reader(ctx context.Context) (*Reader, error) {
 	client, err := c.client(ctx, func(conf *sarama.Config) {
 		conf.Consumer.IsolationLevel = sarama.ReadCommitted
@@ -55,9 +54,9 @@ func (c Config) Reader(ctx context.Context) (*Reader, error) {
 	return &Reader{client: client, consumer: consumer}, nil
 }
 
-// Follow begins to read a topic from a time on, until ctx ends, and says how many partitions it
-// has: none where it does not exist (yet). Goroutines of the Reader send its records, and an
-// error that reading met where errs has room.
+// Follow begins to read a topic from a time on, and goes on until ctx ends. It returns the number of
+// partitions, which is 0 if the topic does not exist (yet). Goroutines of the Reader send the topic's
+// records, and an error of reading if errs has room.
 func (r *Reader) Follow(ctx context.Context, topic string, since time.Time, records chan<- Record, errs chan<- error) (partitions int, err error) {
 	if err := r.client.RefreshMetadata(topic); err != nil {
 		if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
@@ -83,7 +82,8 @@ func (r *Reader) Follow(ctx context.Context, topic string, since time.Time, reco
 	return len(all), nil
 }
 
-// start is the offset of the first record from a time on, or of the next one.
+// start returns the offset of the first record from a time on; without such a record, of the next one to
+// come.
 func (r *Reader) start(topic string, partition int32, since time.Time) (int64, error) {
 	end, err := r.client.GetOffset(topic, partition, sarama.OffsetNewest)
 	if err != nil {
@@ -117,7 +117,7 @@ func follow(ctx context.Context, partition sarama.PartitionConsumer, records cha
 			}
 			select {
 			case errs <- err:
-			default: // one is enough to end by
+			default: // one error is enough to end by
 			}
 		}
 	}
@@ -131,7 +131,7 @@ func readRecord(m *sarama.ConsumerMessage) Record {
 	return r
 }
 
-// Close ends the connections, after the contexts of all that is read.
+// Close ends the connections. The contexts of all calls of Follow must have ended.
 func (r *Reader) Close() {
 	r.running.Wait()
 	_ = r.consumer.Close() // it was only read

@@ -10,12 +10,11 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// A search needs the headers of record batches only. sarama decompresses what it
-// fetches, and makes room for as many records as a header says: a batch of 1 MB
-// that another producer left may be gigabytes. So a search's connection takes the
-// batches out of the answers before sarama sees them.
+// A search needs only the headers of record batches. sarama decompresses what it fetches, and allocates as
+// many records as a header says. So a batch of 1 MB from another producer may take gigabytes. For this
+// reason a search's connection takes the batches out of the answers before sarama sees them.
 
-// header is what a record batch says of itself.
+// header is the header of a record batch.
 // https://kafka.apache.org/documentation/#recordbatch
 type header struct {
 	first, last int64 // offsets
@@ -23,17 +22,17 @@ type header struct {
 	pid         int64
 	epoch       int16
 	sequence    int32
-	batch       []byte // whole
+	batch       []byte // the whole batch
 }
 
 // fetched is the answer to a fetch of one partition.
 type fetched struct {
 	version int16 // of the request
-	high    int64 // watermark
+	high    int64 // high watermark
 	headers []header
 }
 
-// reader is a connection for searches.
+// reader is a connection for searches of partition logs.
 type reader struct {
 	*sarama.Broker
 	conn    *headersConn
@@ -64,7 +63,7 @@ func (n *network) openReader(addr string) (*reader, error) {
 	return r, nil
 }
 
-// fetch reads what is at an offset and behind it.
+// fetch reads batches from an offset on.
 func (r *reader) fetch(p topicPartition, from int64) (*fetched, error) {
 	req := &sarama.FetchRequest{
 		Version: r.version, MaxWaitTime: 100, MinBytes: 1, MaxBytes: fetchBytes,
@@ -91,23 +90,23 @@ func (r *reader) fetch(p topicPartition, from int64) (*fetched, error) {
 	return answer, nil
 }
 
-// fetchVersion is the newest version of fetches that searches use: from 12 on answers
-// have another form. oldestFetch is the first whose answers have record batches.
+// fetchVersion is the newest version of fetches that searches use: from version 12 on, answers have another
+// form. oldestFetch is the first version whose answers have record batches.
 // https://kafka.apache.org/protocol#The_Messages_Fetch
 const (
 	fetchVersion = 11
 	oldestFetch  = 4
 )
 
-// headersConn is a connection whose answers to fetches have no records.
+// headersConn is a connection that removes the records from answers to fetches.
 type headersConn struct {
 	net.Conn
-	answers atomic.Pointer[fetched] // a fetch is under way: where its headers go
-	pending []byte                  // of an answer, to be read
-	passing int                     // bytes of an answer that are handed on as they come
+	answers atomic.Pointer[fetched] // set while a fetch is under way: where the headers go
+	pending []byte                  // the part of an answer that is still to be read
+	passing int                     // how many bytes of an answer are passed on as they come
 }
 
-// Read hands on one answer after the other, each from its length on.
+// Read passes on one answer after the other, each from its length field on.
 func (c *headersConn) Read(p []byte) (int, error) {
 	if c.passing == 0 && len(c.pending) == 0 {
 		if err := c.next(); err != nil {
@@ -124,7 +123,7 @@ func (c *headersConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// next begins an answer. The connection below has looked at its length.
+// next begins an answer. The connection below has checked its length.
 func (c *headersConn) next() error {
 	length := make([]byte, 4)
 	if _, err := io.ReadFull(c.Conn, length); err != nil {
@@ -154,8 +153,8 @@ func (c *headersConn) next() error {
 	return nil
 }
 
-// recordsAt is where the length of the records of the only partition stands in
-// an answer to a fetch of that version; 0: there is no partition.
+// recordsAt returns where the length of the records stands in an answer to a fetch of this version and one
+// partition; 0: the answer has no partition.
 func recordsAt(answer []byte, version int16) (int, error) {
 	const (
 		aborted   = 8 + 8 // an aborted transaction
@@ -205,8 +204,8 @@ func recordsAt(answer []byte, version int16) (int, error) {
 	return at, nil
 }
 
-// headersOf reads the headers of whole batches; the last one may be cut off. It
-// ends before what is too short to be one.
+// headersOf returns the headers of all whole batches. The last batch may be cut off: headersOf ends before
+// data that is too short to be a batch.
 func headersOf(records []byte) (list []header) {
 	const (
 		prefix   = 8 + 4                                              // first offset, length
@@ -222,7 +221,7 @@ func headersOf(records []byte) (list []header) {
 		}
 		b := records[:prefix+length]
 		records = records[prefix+length:]
-		if b[magic] < 2 || len(b) < whole { // of a form that is older than producers' ids
+		if b[magic] < 2 || len(b) < whole { // of a form older than producer ids
 			list = append(list, header{first: first, last: first, pid: -1})
 			continue
 		}

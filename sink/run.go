@@ -12,8 +12,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// event is one thing that happened: exactly one of batch, answer, started,
-// jobDone, trouble, answered, recovered and fatal is set.
+// event is one thing that has happened. Exactly one of batch, answer, started, jobDone, trouble, answered,
+// recovered and fatal is set; reply belongs to batch.
 type event struct {
 	batch   *batch
 	reply   reply
@@ -27,7 +27,7 @@ type event struct {
 	recovered *exactlyonce.Recovery
 }
 
-// metadataAnswer answers a metadataRequest.
+// metadataAnswer is the answer to a metadataRequest.
 type metadataAnswer struct {
 	asked *metadataRequest
 	infos map[string]topicInfo
@@ -39,7 +39,7 @@ type started struct {
 	fencing bool
 }
 
-// driver is one Run: the machine, and the goroutines that carry out what it decides.
+// driver is the state of one Run: the machine, and the goroutines that carry out what it decides.
 type driver struct {
 	sink   *Sink
 	m      *machine
@@ -52,9 +52,8 @@ type driver struct {
 	net    *network
 }
 
-// Run produces until ctx ends, and returns its error; rows without an outcome
-// then have none. It returns an error that is ErrFenced when another process
-// took over. Run a Sink once.
+// Run produces until ctx ends, and returns ctx's error. Rows that have no outcome then get none. Run
+// returns an error that is ErrFenced if another process took over. It may be called once for each Sink.
 func (s *Sink) Run(ctx context.Context) error {
 	life, cancel := context.WithCancel(ctx)
 	d := &driver{
@@ -70,13 +69,13 @@ func (s *Sink) Run(ctx context.Context) error {
 	d.group.Go(func() { d.metadata(client) })
 	o := &producerIDClient{sink: s, net: newNetwork(life, s.conf, s.cfg, coordinatorTimeout), metadata: newMetadataClient(coordinatorTimeout), jobs: d.jobs, events: d.events}
 	d.group.Go(func() { o.run(life) })
-	err := d.loop() // connections to brokers start when they are needed
+	err := d.loop() // a connection to a broker starts when it is first needed
 	cancel()
 	d.group.Wait()
 	return err
 }
 
-// metadata answers requests for metadata, the newest of several.
+// metadata answers the requests for metadata. Of several that wait, it answers only the newest.
 func (d *driver) metadata(s *metadataClient) {
 	defer s.close()
 	for {
@@ -95,7 +94,7 @@ func (d *driver) metadata(s *metadataClient) {
 	}
 }
 
-// loop feeds the machine and carries out what it decides. It owns the machine.
+// loop feeds the machine and carries out what it decides. Only this goroutine uses the machine.
 func (d *driver) loop() error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -127,7 +126,7 @@ func (d *driver) loop() error {
 		}
 		if leaving != nil && !d.m.jobOut {
 			leaving <- d.m.leave()
-			<-d.ctx.Done() // what was decided now would be no part of it
+			<-d.ctx.Done() // the machine's later decisions would be missing from what was left
 			return d.ctx.Err()
 		}
 		if next := d.m.next(); !next.IsZero() {
@@ -146,7 +145,7 @@ func (d *driver) loop() error {
 	}
 }
 
-// handle gives the machine one event.
+// handle passes one event to the machine.
 func (d *driver) handle(e *event) error {
 	switch {
 	case e.batch != nil:
@@ -172,7 +171,7 @@ func (d *driver) handle(e *event) error {
 	return nil
 }
 
-// observe tells the observer of a reply before the machine acts on it.
+// observe tells the observer about a reply before the machine acts on it.
 func (d *driver) observe(b *batch, r reply) {
 	o := d.sink.cfg.Observer
 	switch {
@@ -184,7 +183,7 @@ func (d *driver) observe(b *batch, r reply) {
 	}
 }
 
-// carryOut does what the machine decided.
+// carryOut carries out what the machine decided.
 func (d *driver) carryOut(w work) {
 	for _, n := range w.notes {
 		d.sink.cfg.Log.Warn().Str("topic", n.topic).Err(n.err).Msg(n.text)
@@ -221,8 +220,8 @@ func (d *driver) carryOut(w work) {
 	d.dispatch(w.send)
 }
 
-// dispatch hands batches to their leaders' connections, those of one leader together
-// so that they can share a request.
+// dispatch hands the batches to the connections of their leaders. Batches of one leader are handed over
+// together, so that they can share a request.
 func (d *driver) dispatch(batches []*batch) {
 	for len(batches) > 0 {
 		leader := batches[0].queue.leader

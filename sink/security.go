@@ -25,48 +25,48 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/transport"
 )
 
-// TLS says how connections are encrypted. All files are PEM.
+// TLS says how connections are encrypted. All files are in PEM format.
 type TLS struct {
-	// CAFile holds the authorities to trust. Empty: the system's.
+	// CAFile has the certificate authorities to trust. Empty: the system's.
 	CAFile string
-	// CertFile and KeyFile are our own certificate for mutual TLS. Both or none.
+	// CertFile and KeyFile are our own certificate and its key, for mutual TLS. Both are set, or none.
 	CertFile, KeyFile string
-	// ServerName to verify instead of the broker's host name.
+	// ServerName is verified instead of the broker's host name.
 	ServerName string
 	// Insecure accepts any certificate. For tests only.
 	Insecure bool
 }
 
-// SASL says how we prove who we are.
+// SASL says how we authenticate.
 type SASL struct {
-	// Mechanism is one that package transport names.
+	// Mechanism is one of the names in package transport.
 	Mechanism string
-	// Username and Password of PLAIN and SCRAM.
+	// Username and Password are for PLAIN and SCRAM.
 	Username, Password string
-	// PasswordNow tells the password for each connection, in place of Password.
+	// PasswordNow, if set, is read for each connection, in place of Password.
 	PasswordNow secret.Reader
-	// OAuth of OAUTHBEARER.
+	// OAuth is for OAUTHBEARER.
 	OAuth OAuth
-	// Region of AWS_MSK_IAM. Credentials come from the usual AWS places.
+	// Region is for AWS_MSK_IAM. Credentials come from the usual AWS places.
 	Region string
 }
 
-// OAuth is where tokens come from: TokenNow, or client credentials (RFC 6749, section 4.4).
+// OAuth is the source of tokens: TokenNow, or client credentials (RFC 6749, section 4.4).
 type OAuth struct {
-	// TokenNow gives, for each connection, a token that somebody else fetches.
+	// TokenNow is read for each connection. It returns a token that somebody else fetches.
 	TokenNow secret.Reader
 
 	TokenURL, ClientID string
-	// SecretNow tells the client's secret for each token.
+	// SecretNow is read for each token. It returns the client's secret.
 	SecretNow secret.Reader
-	// AssertionNow tells a JWT in place of SecretNow (RFC 7523, section 2.2).
+	// AssertionNow returns a JWT, in place of SecretNow (RFC 7523, section 2.2).
 	AssertionNow secret.Reader
 	Scopes       []string
 	// Extensions are SASL extensions (KIP-342), such as logicalCluster.
 	Extensions map[string]string
 }
 
-// now reads the files.
+// now reads the files and returns the configuration.
 func (t *TLS) now() (*tls.Config, error) {
 	c := &tls.Config{
 		MinVersion:         tls.VersionTLS12,
@@ -97,7 +97,7 @@ func (t *TLS) now() (*tls.Config, error) {
 	return c, nil
 }
 
-// maxPEM bounds a file: the authorities of a whole system have some 200 KiB.
+// maxPEM is the maximum size of a file in bytes. The authorities of a whole system take some 200 KiB.
 const maxPEM = 4 << 20
 
 func (t *TLS) pair() (tls.Certificate, error) {
@@ -138,14 +138,14 @@ func (s *SASL) apply(conf *sarama.Config, allowPlaintext bool) error {
 	case transport.SASLAWSMSKIAM:
 		net.Mechanism = sarama.SASLTypeOAuth
 		sign := func(ctx context.Context) (*sarama.AccessToken, error) { return mskToken(ctx, s.Region) }
-		net.TokenProvider = tokenProvider{context.Background(), sign, func() {}} // each connection has its own
+		net.TokenProvider = tokenProvider{context.Background(), sign, func() {}} // each connection has a token of its own
 	default:
 		return fmt.Errorf("mechanism %q is not known", s.Mechanism)
 	}
 	return s.complete()
 }
 
-// complete checks that what the mechanism needs is there.
+// complete checks that everything the mechanism needs is set.
 func (s *SASL) complete() error {
 	var missing []string
 	need := func(name string, given bool) {
@@ -169,7 +169,7 @@ func (s *SASL) complete() error {
 	return fmt.Errorf("mechanism %s needs %s", s.Mechanism, strings.Join(missing, " and "))
 }
 
-// scramClient is sarama's view of a SCRAM conversation (RFC 5802).
+// scramClient adapts a SCRAM conversation (RFC 5802) to sarama's interface.
 type scramClient struct {
 	*scram.ClientConversation
 	hash scram.HashGeneratorFcn
@@ -184,14 +184,14 @@ func (c *scramClient) Begin(user, password, authzID string) error {
 	return nil
 }
 
-// tokenProvider gives sarama tokens.
+// tokenProvider gives tokens to sarama.
 type tokenProvider struct {
 	ctx     context.Context // the life of one Run
 	fetch   func(context.Context) (*sarama.AccessToken, error)
 	refused func() // a broker did not take the token
 }
 
-// Token is called by sarama.
+// Token is called by sarama for each connection.
 func (p tokenProvider) Token() (*sarama.AccessToken, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, 10*time.Second)
 	defer cancel()
@@ -211,7 +211,7 @@ func (p *oauthProvider) token(ctx context.Context) (*sarama.AccessToken, error) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var err error
-	if p.TokenNow != nil { // somebody else knows how long it is good for
+	if p.TokenNow != nil { // its source knows how long the token is valid
 		p.kept = &oauth2.Token{}
 		if p.kept.AccessToken, err = p.TokenNow.Read(ctx); err != nil {
 			return nil, fmt.Errorf("could not read the OAuth token: %w", err)
@@ -224,7 +224,7 @@ func (p *oauthProvider) token(ctx context.Context) (*sarama.AccessToken, error) 
 	return &sarama.AccessToken{Token: p.kept.AccessToken, Extensions: p.Extensions}, nil
 }
 
-// assertionType says that a JWT proves who we are (RFC 7523, section 2.2).
+// assertionType says that a JWT authenticates the client (RFC 7523, section 2.2).
 const assertionType = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 func (p *oauthProvider) fetch(ctx context.Context) (*oauth2.Token, error) {
@@ -251,7 +251,7 @@ func (p *oauthProvider) fetch(ctx context.Context) (*oauth2.Token, error) {
 			proof.Refused()
 		}
 		if u, ok := errors.AsType[*url.Error](err); ok {
-			err = u.Err // its text has the address with its parameters
+			err = u.Err // the error's text has the URL with its parameters
 		}
 		return nil, fmt.Errorf("fetching an OAuth token: %w", err)
 	}
@@ -268,7 +268,7 @@ func (p *oauthProvider) refused() {
 	}
 }
 
-// mskToken signs a request to connect with AWS credentials.
+// mskToken returns a token that AWS credentials have signed.
 func mskToken(ctx context.Context, region string) (*sarama.AccessToken, error) {
 	token, _, err := signer.GenerateAuthToken(ctx, region)
 	if err != nil {
@@ -277,8 +277,8 @@ func mskToken(ctx context.Context, region string) (*sarama.AccessToken, error) {
 	return &sarama.AccessToken{Token: token}, nil
 }
 
-// silent is a registry that keeps no metrics: sarama's own cost time per batch
-// and a goroutine that never ends, and ours say more.
+// silent is a registry that keeps no metrics. sarama's own metrics would cost time for each batch, and a
+// goroutine that never ends; ours tell more.
 type silent struct{}
 
 var _ metrics.Registry = silent{}

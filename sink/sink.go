@@ -17,110 +17,108 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// ErrFenced says that another process took the transactional id over: this one
-// leads no more and must not publish anything.
+// ErrFenced says that another process has taken over the transactional id. This process does not lead any
+// more and must not publish anything.
 var ErrFenced = errors.New("another producer took over our transactional id")
 
-// errRecreated says that a topic's name now stands for another topic.
+// errRecreated says that a topic was deleted and another one made with its name.
 var errRecreated = errors.New("topic was made again")
 
 // Config describes one Kafka cluster and how to produce to it. Cluster and
 // Brokers are required; zero values elsewhere mean the default.
 type Config struct {
-	// Cluster is the name by which rows and scopes call this cluster.
+	// Cluster is the name of the cluster in rows and scopes.
 	Cluster string
-	// Brokers are host:port addresses to begin with.
+	// Brokers are the addresses (host:port) that are tried first.
 	Brokers []string
-	// ClientID is what brokers log of us. Default: outbox-cdc.
+	// ClientID is the client's name in the brokers' logs. Default: outbox-cdc.
 	ClientID string
-	// TransactionalID fences older producers of the same name (KIP-98): it must
-	// be the same in every process that may lead the stream, and used by
-	// nothing else. Records are produced without transactions. Empty: no fencing.
+	// TransactionalID serves to fence older producers with the same id (KIP-98). It must be the same in
+	// every process that may lead the stream, and nothing else may use it. Without Transactions, records
+	// are still produced outside of transactions. Empty: no fencing.
 	TransactionalID string
-	// RequireFencing publishes nothing while the brokers refuse the transactional
-	// id. Otherwise the sink goes on without fencing and says so.
+	// RequireFencing says that nothing is published while the brokers refuse the transactional id.
+	// Otherwise the sink then goes on without fencing, and logs that.
 	RequireFencing bool
-	// Before is what the last leader's sink has left; nil: it did not stop cleanly.
+	// Before is what the last leader's sink left when it stopped cleanly; nil: it did not.
 	Before *outbox.Fences
-	// Topics that are known beforehand are fenced together at the start. Those
-	// that rows bring later are fenced then.
+	// Topics are topics known beforehand. They are fenced together at the start; other topics are fenced
+	// when the first row for them comes.
 	Topics []string
 
 	TLS  *TLS
 	SASL *SASL
-	// AllowPlaintext logs in to brokers on other machines without TLS.
+	// AllowPlaintext allows logins without TLS to brokers on other machines.
 	AllowPlaintext bool
-	// KnownCluster keeps this Sink to the cluster of the Sinks before it; nil: there were none.
+	// KnownCluster makes this Sink connect to the same cluster as the Sinks before it; nil: there were
+	// none.
 	KnownCluster *KnownCluster
 
 	// Compression is none, gzip, snappy, lz4 or zstd. Default: none.
 	Compression string
-	// BatchRows is the most rows of one batch. Default: 10,000.
+	// BatchRows is the maximum number of rows of one batch. Default: 10,000.
 	BatchRows int
-	// BatchBytes is the most bytes of one batch before compression; the topic's
-	// max.message.bytes lowers it. Default: 1,000,000.
+	// BatchBytes is the maximum size of one batch in bytes, before compression. A topic's max.message.bytes
+	// lowers it. Default: 1,000,000.
 	BatchBytes int
-	// RequestBytes is the most bytes of one produce request, which carries
-	// batches of several partitions. Default: 4 MiB; at most 100 MiB, a
-	// broker's own limit (socket.request.max.bytes).
+	// RequestBytes is the maximum size in bytes of one produce request, which carries batches of several
+	// partitions. Default: 4 MiB; at most 100 MiB, a broker's own limit (socket.request.max.bytes).
 	RequestBytes int
 
-	// DialTimeout bounds the making of a connection. Default: 2s.
+	// DialTimeout is how long the making of a connection may take. Default: 2s.
 	DialTimeout time.Duration
-	// RequestTimeout is how long a broker may take to acknowledge a produce request, its
-	// replicas included. Default: 10s; with Until at most 3s.
+	// RequestTimeout is how long a broker may take to acknowledge a produce request, including replication.
+	// Default: 10s; with Until at most 3s.
 	RequestTimeout time.Duration
-	// Until, if set, is asked until when rows may be published, by the monotonic
-	// clock: no produce request leaves later than RequestTimeout before it.
-	// Batches wait until it moves on. The zero time: nothing may be published
-	// now. It must return at once and may be called by any goroutine.
+	// Until, if set, returns the time until which rows may be published, by the monotonic clock. No produce
+	// request is sent later than RequestTimeout before that time. Batches wait until the time moves on. The
+	// zero time means that nothing may be published now. Until must return at once, and any goroutine may
+	// call it.
 	Until func() time.Time
-	// MetadataRefresh is how often topics are looked at when nothing is wrong.
-	// Default: 1m.
+	// MetadataRefresh is how often each topic's metadata is asked for when nothing is wrong. Default: 1m.
 	MetadataRefresh time.Duration
 	// TopicGrace is how long a topic may be unknown to brokers before it counts
 	// as missing. Default: 3s.
 	TopicGrace time.Duration
-	// OutageAfter is how long tries may fail before the cluster counts as
-	// unusable. Default: 1s.
+	// OutageAfter is how long all tries may fail before the cluster counts as unusable. Default: 1s.
 	OutageAfter time.Duration
-	// HeldFor is how long a row may wait here before it is Stale: the stream is asked what it is now, and has to
-	// answer. 0: rows go out as they came, however long they wait.
+	// HeldFor is how long a row may wait here before it is Stale. Then the stream is asked for its present
+	// state, and has to answer. 0: rows are sent as they came, however long they have waited.
 	HeldFor time.Duration
-	// KeepAlive is how often the transactional id is refreshed; brokers forget
-	// it after transactional.id.expiration.ms (7 days). Default: 12h.
+	// KeepAlive is how often the transactional id is refreshed. Brokers forget it after
+	// transactional.id.expiration.ms (7 days). Default: 12h.
 	KeepAlive time.Duration
 
-	// Transactions, if set, publishes each row exactly once.
+	// Transactions, if set, makes the sink publish each row exactly once.
 	Transactions *Transactions
-	// Journals are topics that take no row: those in which streams name what they published.
+	// Journals are topics that take no rows, because streams write the names of published rows there.
 	Journals []string
 
-	// room is what long answers of the cluster share; nil: each has its own bound only.
+	// room is shared by the long answers of the cluster; nil: each answer has only its own bound.
 	room *semaphore.Weighted
 
-	// Observer, if set, hears of every acknowledged batch and every retry.
+	// Observer, if set, is told of every acknowledged batch and every retry.
 	Observer Observer
-	// Log takes what people should know. The zero Logger is silent.
+	// Log is for messages to people. The zero Logger is silent.
 	Log zerolog.Logger
 }
 
-// Observer hears what the sink does, on the sink's own goroutine: it must
-// return at once.
+// Observer is told what the sink does. Its methods run on the sink's own goroutine, so they must return at
+// once.
 type Observer interface {
-	// Produced: rows of one batch were acknowledged; bytes are before
-	// compression, took is from sending the last try to its answer.
+	// Produced says that the rows of one batch were acknowledged. bytes is the size before compression,
+	// took the time from sending the last try to its answer.
 	Produced(topic string, rows, bytes int, took time.Duration)
-	// Retried: a batch is sent again for this reason.
+	// Retried says that a batch is sent again, because of err.
 	Retried(topic string, err error)
-	// Transacted: a transaction of so many rows is committed, took after it got them; or it
-	// was aborted, by one of exactlyonce.Causes().
+	// Transacted says that a transaction with this number of rows has ended, took after it got them. It was
+	// committed if aborted is empty; otherwise aborted is one of exactlyonce.Causes().
 	Transacted(aborted string, rows int, took time.Duration)
-	// Unended: the end of a transaction is missing in these partitions, as the topic and the number.
+	// Unended names the partitions, by topic, that lack the end of a transaction.
 	Unended(partitions map[string][]int32)
 }
 
-// Sink produces to one cluster. Make it with New, run it once with Run.
+// Sink produces to one cluster. New makes one; Run runs it, once.
 type Sink struct {
 	cfg      Config
 	conf     *sarama.Config
@@ -131,8 +129,8 @@ type Sink struct {
 	leaving  chan chan<- *outbox.Fences
 }
 
-// New checks the configuration and returns a Sink that does nothing until Run.
-// Outcomes and states are put into the mailboxes given.
+// New checks the configuration and returns a Sink that does nothing until Run. It puts outcomes and states
+// into the given mailboxes.
 func New(cfg Config, outcomes *mailbox.Mailbox[outbox.Outcome], states *mailbox.Mailbox[outbox.ClusterState]) (*Sink, error) {
 	cfg.defaults()
 	cfg.KnownCluster = cmp.Or(cfg.KnownCluster, &KnownCluster{})
@@ -146,11 +144,11 @@ func New(cfg Config, outcomes *mailbox.Mailbox[outbox.Outcome], states *mailbox.
 	}, nil
 }
 
-// Do gives commands, to be carried out in order. It never blocks.
+// Do queues commands. They are carried out in order. Do never blocks.
 func (s *Sink) Do(cmds ...outbox.Command) { s.inbox.Put(cmds...) }
 
-// Leave ends the sink's work, and returns what the next sink with its transactional id inherits; nil: nothing.
-// Call it when every row has its outcome.
+// Leave ends the sink's work and returns what the next sink with the same transactional id inherits; nil:
+// nothing. Call it when every row has its outcome.
 func (s *Sink) Leave(ctx context.Context) *outbox.Fences {
 	fences := make(chan *outbox.Fences, 1)
 	select {
@@ -169,9 +167,9 @@ func (s *Sink) Leave(ctx context.Context) *outbox.Fences {
 // Fencing says whether older producers are fenced.
 type Fencing int32
 
-// What may become of fencing.
+// The states of fencing.
 const (
-	FencingUnknown Fencing = iota // the cluster was not usable yet
+	FencingUnknown Fencing = iota // the cluster has not been usable yet
 	FencingOn
 	FencingRefused // our user may not use the transactional id, or the brokers have no transactions
 	FencingOff     // no transactional id is configured
@@ -179,14 +177,14 @@ const (
 
 func (f Fencing) String() string { return [...]string{"unknown", "on", "refused", "off"}[f] }
 
-// Fencing says whether older producers are fenced.
+// Fencing returns whether older producers are fenced.
 func (s *Sink) Fencing() Fencing { return Fencing(s.fencing.Load()) }
 
-// boundedTimeout bounds RequestTimeout if there is an Until: the lock that it
-// follows is held only some seconds ahead.
+// boundedTimeout is the maximum RequestTimeout if there is an Until. The lock behind Until is held only
+// some seconds ahead.
 const boundedTimeout = 3 * time.Second
 
-// late says that no produce request may leave at this time.
+// late reports whether it is too late at this time to send a produce request.
 func (c *Config) late(now time.Time) bool {
 	return c.Until != nil && !now.Before(c.Until().Add(-c.RequestTimeout))
 }
@@ -230,7 +228,7 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// sarama is the configuration of our connections.
+// sarama returns the configuration of our connections.
 func (c Config) sarama() (*sarama.Config, error) {
 	c.defaults()
 	if err := c.validate(); err != nil {

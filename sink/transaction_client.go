@@ -12,8 +12,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/wait"
 )
 
-// This file is the producerIDClient where delivery is exactly once: it asks what an
-// exactlyonce.Machine wants to know, each request once, and has no opinion of its own.
+// This file has the producerIDClient's part in exactly-once delivery. It sends each request of an
+// exactlyonce.Machine once, and decides nothing itself.
 
 func (pc *producerIDClient) transact(ctx context.Context, job *producerIDJob) error {
 	r := job.request
@@ -26,9 +26,9 @@ func (pc *producerIDClient) transact(ctx context.Context, job *producerIDJob) er
 		out.answer.Class = classOf(r.Kind, err)
 	}
 	switch {
-	case err == nil, out.answer.Class == exactlyonce.Ended: // that is an answer: there is nothing to end any more
+	case err == nil, out.answer.Class == exactlyonce.Ended: // Ended is an answer: there is nothing left to end
 	case r.Kind == exactlyonce.Ends:
-		if r.Try >= describeAfter { // before, markers may be on their way
+		if r.Try >= describeAfter { // before that, markers may still be on their way
 			pc.events.Put(event{trouble: err})
 		}
 	default:
@@ -39,7 +39,7 @@ func (pc *producerIDClient) transact(ctx context.Context, job *producerIDJob) er
 	return nil
 }
 
-// again is the wait before a request is repeated. A transaction's last markers take milliseconds.
+// again returns the wait before a request is repeated. The markers of a transaction take milliseconds.
 func again(try int) time.Duration {
 	if try == 0 {
 		return 0
@@ -47,7 +47,7 @@ func again(try int) time.Duration {
 	return min(time.Millisecond<<min(try-1, 10), backoffMax)
 }
 
-// carryOut fills the answer where its class does not say all.
+// carryOut sends the request. It fills in everything of the answer that its class does not tell.
 func (pc *producerIDClient) carryOut(ctx context.Context, job *producerIDJob, out *answered) (err error) {
 	r := job.request
 	as := producer(r.As)
@@ -77,7 +77,7 @@ func (pc *producerIDClient) carryOut(ctx context.Context, job *producerIDJob, ou
 	return err
 }
 
-// addAll adds the partitions, or none.
+// addAll adds all of the partitions, or none.
 func (pc *producerIDClient) addAll(partitions []exactlyonce.Partition, out *answered) error {
 	topics := map[string][]int32{}
 	for _, p := range partitions {
@@ -95,7 +95,7 @@ func (pc *producerIDClient) addAll(partitions []exactlyonce.Partition, out *answ
 	return err
 }
 
-// classOf is what a request led to.
+// classOf returns the class of the answer, for the error that a request led to.
 func classOf(kind exactlyonce.Kind, err error) exactlyonce.Class {
 	var code sarama.KError
 	switch {
@@ -111,11 +111,11 @@ func classOf(kind exactlyonce.Kind, err error) exactlyonce.Class {
 	case kind != exactlyonce.Read && errors.As(err, &code):
 		return exactlyonce.Classify(kind, int16(code), false)
 	}
-	return exactlyonce.Again // nothing was sent, or only read
+	return exactlyonce.Again // nothing was sent, or the request only reads
 }
 
-// readJournal reads up to the marker that is waited for. A broker that has just begun to lead
-// the journal may not know its end yet.
+// readJournal reads the journal up to the marker that the request names. A broker that has just begun to
+// lead the journal may not know its end yet, so it gets some time.
 func (pc *producerIDClient) readJournal(ctx context.Context, r *exactlyonce.Request) (answer exactlyonce.Answer, err error) {
 	at := topicPartition{pc.sink.cfg.Transactions.Journal, 0}
 	b, err := pc.reader(ctx, &search{fenceTarget: fenceTarget{topicPartition: at}})
@@ -124,7 +124,7 @@ func (pc *producerIDClient) readJournal(ctx context.Context, r *exactlyonce.Requ
 	}
 	defer func() { _ = b.Close() }()
 	reader, progress, end := exactlyonce.NewReader(r), time.Now(), int64(-1)
-	if reader.ToTheEnd() { // a leader that does not know its end yet says so
+	if reader.ToTheEnd() { // a leader that does not know the log's end yet returns an error
 		ends := map[topicPartition]int64{}
 		if err := listOffsets(b.Broker, []topicPartition{at}, sarama.OffsetNewest, ends); err != nil {
 			return answer, fmt.Errorf("finding the end of the journal, topic %s: %w", at.Topic, err)
@@ -159,7 +159,7 @@ func (pc *producerIDClient) readJournal(ctx context.Context, r *exactlyonce.Requ
 	return answer, context.Canceled
 }
 
-// feedJournal says whether the marker was reached.
+// feedJournal passes batches to the reader. It reports whether the marker was reached, or enough was read.
 func feedJournal(reader *exactlyonce.Reader, headers []header) (done bool, err error) {
 	for i := range headers {
 		b, err := logBatch(&headers[i])

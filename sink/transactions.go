@@ -10,38 +10,39 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
 )
 
-// Transactions makes a Sink publish in Kafka transactions, each row exactly once. Every
-// field is required. docs/exactly-once.md states the rules.
+// Transactions makes a Sink publish in Kafka transactions, so that each row is published exactly once.
+// Every field is required. docs/exactly-once.md states the rules.
 type Transactions struct {
-	// Journal is the topic that names what was published: of this stream and cluster
-	// alone, with one partition.
+	// Journal is the topic for the names of published rows. It has one partition, and serves only this
+	// stream and cluster.
 	Journal string
-	// Tally is what the database knows of the journal, read before Run and as leader.
+	// Tally is what the database knows of the journal, read by the leader before Run.
 	Tally exactlyonce.Tally
-	// Recover notes units in the database that it may not know, and marks their rows; journal
-	// is the topic's id. It is called until there are no more, and nothing is published before
-	// it returned. An error ends Run.
+	// Recover notes units in the database that it may not know, and marks their rows. journal is the
+	// topic's id. Recover is called until no units are left, and nothing is published before the last call
+	// has returned. An error ends Run.
 	Recover func(ctx context.Context, journal string, found *exactlyonce.Recovery) error
-	// MaxRows is the most rows of one transaction.
+	// MaxRows is the maximum number of rows of one transaction.
 	MaxRows int
-	// Timeout is when brokers abort a transaction that nobody ends.
+	// Timeout is the time after which brokers abort a transaction that has not ended.
 	Timeout time.Duration
 }
 
 const (
-	// transactionBytes is about the most bytes of rows in one transaction, which has to be
-	// over well within its timeout.
+	// transactionBytes is the approximate maximum size in bytes of the rows of one transaction. A
+	// transaction has to end well within its timeout.
 	transactionBytes = 16 << 20
-	// stuckAfter is how long a transaction may go on without any acknowledgement. Then it is
-	// aborted: while it is open, consumers see nothing behind it.
+	// stuckAfter is how long a transaction may go without any acknowledgement. Then it is aborted, because
+	// consumers see nothing behind an open transaction.
 	stuckAfter = 5 * time.Second
-	// unitRows are the most names of one journal record, whose rows one statement marks.
+	// unitRows is the maximum number of names in one journal record. One statement marks the rows of a
+	// record.
 	unitRows = 1000
-	// unitBytes are about the most bytes of a batch of the journal.
+	// unitBytes is the approximate maximum size in bytes of a batch of the journal.
 	unitBytes = 512 << 10
-	// pageBytes are about the most bytes of units in memory at a recovery.
+	// pageBytes is the approximate maximum size in bytes of the units in memory during a recovery.
 	pageBytes = 8 << 20
-	// longestID is the longest id, in bytes, that the journal takes.
+	// longestID is the maximum size in bytes of an id in the journal.
 	longestID = 64 << 10
 )
 

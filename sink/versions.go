@@ -14,7 +14,7 @@ const (
 	keyEndTxn             = 26
 )
 
-// versions are the newest versions of the requests that a broker knows, by key.
+// versions returns the newest version of each request that a broker knows, by the request's key.
 // https://kafka.apache.org/protocol#The_Messages_ApiVersions
 func versions(b *sarama.Broker) (map[int16]int16, error) {
 	res, err := b.ApiVersions(&sarama.ApiVersionsRequest{})
@@ -28,7 +28,7 @@ func versions(b *sarama.Broker) (map[int16]int16, error) {
 	return known, nil
 }
 
-// canFence is Broker.CanFence.
+// canFence implements Broker.CanFence.
 func canFence(b *sarama.Broker) error {
 	known, err := versions(b)
 	if err != nil {
@@ -39,8 +39,8 @@ func canFence(b *sarama.Broker) error {
 			return fmt.Errorf("%w: broker %s does not know requests with key %d", ErrNoTransactions, b.Addr(), key)
 		}
 	}
-	// Older ones do not name the epoch that the producer holds (KIP-360), so a former
-	// leader would fence its successor.
+	// Older versions do not name the epoch that the producer holds (KIP-360), so a former leader would
+	// fence its successor.
 	const namesEpoch = 3
 	if v := known[keyInitProducerID]; v < namesEpoch {
 		return fmt.Errorf("%w that can fence: broker %s knows InitProducerId up to version %d, not %d", ErrNoTransactions, b.Addr(), v, namesEpoch)
