@@ -1,10 +1,8 @@
-// Package sql holds the statements that outbox-cdc sends to PostgreSQL, one per
-// file, so that they can be read and tried as they are. It holds text only and
-// never talks to a database.
+// Package sql has the fixed statements that outbox-cdc sends to PostgreSQL, one per file, so that each can be read
+// and tried as it is. It has text only and never uses a connection.
 //
-// A statement's parameters are $1, $2, …. On pooled connections they are bound
-// by the driver. A replication connection knows no parameters: Bind puts them
-// in as literals.
+// A statement's parameters are $1, $2 and so on. On pooled connections the driver binds them. A replication
+// connection accepts no parameters, so Bind replaces them by literals.
 package sql
 
 import (
@@ -16,13 +14,13 @@ import (
 	"strings"
 )
 
-// Schema creates the schema outbox_cdc; every statement of it may be repeated.
+// Schema creates schema outbox_cdc. Each of its statements can safely run again.
 //
 //go:embed schema.sql
 var Schema string
 
-// Tally creates the tables of exactly-once delivery in schema outbox_cdc; every statement
-// of it may be repeated.
+// Tally creates the tables of exactly-once delivery in schema outbox_cdc. Each of its statements can safely run
+// again.
 //
 //go:embed tally.sql
 var Tally string
@@ -91,7 +89,7 @@ var (
 	SlotNoted string
 )
 
-// The statements that look at the server, the slot and the publication.
+// The statements that inspect the server, the slot and the publication.
 var (
 	//go:embed role_rights.sql
 	RoleRights string
@@ -130,7 +128,7 @@ var (
 	LockHeld string
 )
 
-// Timeline is asked on every new connection while a stream leads.
+// Timeline runs on every new connection while a stream leads.
 //
 //go:embed timeline.sql
 var Timeline string
@@ -145,8 +143,7 @@ var (
 	LeaderRead string
 )
 
-// The statements by which a check, and a proposal of a mapping, gather what they judge: each gives
-// one JSON document.
+// The statements that gather facts for a check, or for a proposal of a mapping. Each returns one JSON document.
 var (
 	//go:embed check_server.sql
 	CheckServer string
@@ -173,9 +170,9 @@ var (
 	publishedView string
 )
 
-// WithPublished puts before a statement what publications publish, for a server of this major
-// version. One newer than is known is asked like the newest known one: the server's own list
-// would wait for everybody who has a published table locked.
+// WithPublished puts the list "published" (what publications publish) before a statement, for a server of this
+// major version. A server newer than any known version gets the list of the newest known one. The server's own view
+// is not used: it would wait for every session that has a published table locked.
 func WithPublished(major int, statement string) string {
 	if major >= 15 {
 		return published + statement
@@ -183,8 +180,8 @@ func WithPublished(major int, statement string) string {
 	return publishedView + statement
 }
 
-// NativeTable creates the table of profile native under a name of the user's
-// choice. The schema has to exist.
+// NativeTable returns the statements that create the table of profile native under the given name. Its schema has to
+// exist.
 func NativeTable(schema, table string) string {
 	named := strings.NewReplacer(
 		"EXISTS outbox_due ", "EXISTS "+Identifier(table+"_due")+" ",
@@ -196,7 +193,7 @@ func NativeTable(schema, table string) string {
 }
 
 var (
-	// ShedLockColumns looks at an application's ShedLock table.
+	// ShedLockColumns reads the columns of an application's ShedLock table.
 	//go:embed shedlock_columns.sql
 	ShedLockColumns string
 
@@ -210,12 +207,11 @@ var (
 	shedLockHolder string
 )
 
-// ShedLockStatements are net.javacrumbs.shedlock's statements on one table.
+// ShedLockStatements are the statements of net.javacrumbs.shedlock on one table.
 type ShedLockStatements struct{ Take, Extend, Release, Holder string }
 
-// ShedLock gives the statements for the table. Zoned says that its columns are
-// timestamps with time zone: they hold the instant itself, where the library's
-// usual ones hold the UTC time of day.
+// ShedLock returns the statements for the table. zoned: its columns are timestamps with time zone, which hold the
+// moment itself. The library's usual columns hold the time of day in UTC.
 func ShedLock(schema, table string, zoned bool) ShedLockStatements {
 	now := "timezone('utc', CURRENT_TIMESTAMP)"
 	if zoned {
@@ -228,7 +224,7 @@ func ShedLock(schema, table string, zoned bool) ShedLockStatements {
 	}
 }
 
-// Identifier quotes a name, qualified where there are more parts than one.
+// Identifier returns a quoted name. Several parts make a qualified name.
 // https://www.postgresql.org/docs/current/sql-syntax-lexical.html#SQL-SYNTAX-IDENTIFIERS
 func Identifier(parts ...string) string {
 	quoted := make([]string, len(parts))
@@ -240,12 +236,11 @@ func Identifier(parts ...string) string {
 
 var comments = regexp.MustCompile(`(?m)^ *--.*\n`)
 
-// Bind puts the arguments in place of $1, $2, … as literals: strings quoted,
-// int64 and bool as they are, lists of strings as a JSON array of arrays. It is
-// for statements of this package and for connections that know no parameters; it
-// does not read SQL, so a statement must have no $ elsewhere, and no comment but whole
-// lines: they are left out, or a line break in a value would end one. A string with a
-// NUL, which PostgreSQL cannot hold, and an unknown parameter are errors.
+// Bind replaces $1, $2 and so on by the arguments as literals: strings quoted, int64 and bool as they are, lists of
+// strings as a JSON array of arrays. It is meant for the statements of this package, on connections that accept no
+// parameters. It does not parse SQL, so a statement must have no other $, and comments only as whole lines. Bind
+// removes these lines: a line break in a value would otherwise end the comment. A string with a NUL, which PostgreSQL
+// cannot store, is an error, and so is an unknown parameter.
 func Bind(statement string, args ...any) (string, error) {
 	var out strings.Builder
 	statement = comments.ReplaceAllString(statement, "")
@@ -287,7 +282,7 @@ func literal(arg any) (string, error) {
 	return "", fmt.Errorf("a %T cannot be a literal", arg)
 }
 
-// Quote is Literal; a NUL, which PostgreSQL cannot hold, is an error.
+// Quote is Literal, but returns an error for a NUL, which PostgreSQL cannot store.
 func Quote(s string) (string, error) {
 	if strings.ContainsRune(s, 0) {
 		return "", fmt.Errorf("%q holds a NUL byte, which PostgreSQL text cannot", s)
@@ -295,9 +290,8 @@ func Quote(s string) (string, error) {
 	return Literal(s), nil
 }
 
-// Literal makes a string literal that means the same whatever the setting of
-// standard_conforming_strings, without NULs. Its type is unknown: it takes that of
-// what it is compared with or assigned to.
+// Literal returns a string literal that means the same with either value of standard_conforming_strings. It drops
+// NULs. The literal's type is unknown: it takes the type of what it is compared with or assigned to.
 // https://www.postgresql.org/docs/current/sql-syntax-lexical.html#SQL-SYNTAX-STRINGS-ESCAPE
 func Literal(s string) string {
 	quoted := "'" + strings.ReplaceAll(strings.ReplaceAll(s, "\x00", ""), "'", "''") + "'"
