@@ -200,7 +200,7 @@ func (r *round) settled(list []named) []tablesql.Step {
 	for i := range list {
 		if x := &list[i]; !x.leave {
 			clusters.Add(x.cluster)
-			units.AddInt(int64(x.unit)) // read as a positive bigint
+			units.AddInt(int64(x.unit)) // #nosec G115 -- read as a positive bigint
 			entries.AddInt(int64(x.entry))
 			n++
 		}

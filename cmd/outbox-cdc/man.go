@@ -30,7 +30,7 @@ func manCommand() *cobra.Command {
 // writeManual writes a page for every command. The pages have the date of the commit, so that the same commit
 // gives the same pages.
 func writeManual(root *cobra.Command, dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil { // everyone may read manual pages
+	if err := os.MkdirAll(dir, 0o755); err != nil { // #nosec G301 -- everyone may read manual pages
 		return fmt.Errorf("make the folder of the manual pages: %w", err)
 	}
 	date := committed()

@@ -131,7 +131,7 @@ func (w *sweepRun) tellProgress(s *pipeline.Stream, log zerolog.Logger, name str
 				return
 			case now := <-ticker.C:
 				if st := s.Status(); st.Flow != nil {
-					going.tell(int(st.Flow.Published), 0, now) // the number of rows in one run
+					going.tell(int(st.Flow.Published), 0, now) // #nosec G115 -- the number of rows in one run
 				}
 			}
 		}

@@ -85,7 +85,7 @@ func (s *Slot) Bound() (limit uint64, by string) {
 	if s.Safe == nil {
 		return s.Budget, LossByBudget
 	}
-	if kept := s.Retained + uint64(max(0, *s.Safe)); s.Budget == 0 || kept < s.Budget { // not negative
+	if kept := s.Retained + uint64(max(0, *s.Safe)); s.Budget == 0 || kept < s.Budget { // #nosec G115 -- not negative
 		return kept, LossByServer
 	}
 	return s.Budget, LossByBudget
@@ -106,7 +106,7 @@ func (s *Slot) WALText() string {
 	case s.Safe == nil:
 		return held + " (wal_budget); the server has no limit (max_slot_wal_keep_size)"
 	}
-	return held + " (wal_budget); the server allows " + Bytes(uint64(*s.Safe)) + " more" // the budget is nearer
+	return held + " (wal_budget); the server allows " + Bytes(uint64(*s.Safe)) + " more" // #nosec G115 -- the budget is nearer
 }
 
 // EndText returns a sentence about when the slot will be lost, and on what that rests.

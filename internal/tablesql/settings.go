@@ -97,7 +97,7 @@ var ErrNotLeading = errors.New("the server does not have the leader's session: i
 func (g *Guard) ask(s *Step) string {
 	key := g.key.Load()
 	for key == 0 {
-		key = rand.Int64() // a key that nobody uses
+		key = rand.Int64() // #nosec G404 -- a key that nobody uses
 	}
 	lock := s.Args.Bind(strconv.AppendInt(nil, key, 10), "pg_catalog.int8")
 	each := s.Each

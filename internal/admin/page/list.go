@@ -161,7 +161,7 @@ func (p *Page) find(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id = operator.ParseID(id, len(t.Mapping.ID))
-	http.Redirect(w, r, rowPath(s.Name, t.String(), outbox.SplitID(id)), http.StatusSeeOther) // a path of this page
+	http.Redirect(w, r, rowPath(s.Name, t.String(), outbox.SplitID(id)), http.StatusSeeOther) // #nosec G710 -- a path of this page
 }
 
 // unfound shows the search again, for a row that could not be shown.
