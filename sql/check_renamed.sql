@@ -1,6 +1,6 @@
--- The present name of a table that is gone, where the stream remembers its relation ($1 stream, $2 schema.table as
--- configured); no row: it was dropped, or nobody knows. The relation from before it was gone has the key 'was ' and the
--- name.
+-- Returns the present name of a table that no longer exists under its configured name, if the stream remembers
+-- the table's relation. $1 is the stream, $2 schema.table as configured. No row: the table was dropped, or its
+-- new name is unknown. The relation from before is stored under the key 'was ' followed by the name.
 SELECT n.nspname::text, c.relname::text
 FROM outbox_cdc.leader l
 CROSS JOIN LATERAL jsonb_each_text(l.relations) r

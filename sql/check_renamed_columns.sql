@@ -1,6 +1,7 @@
--- The columns of a table that are gone, where the stream remembers their numbers ($1 stream, $2 schema.table as
--- configured): the name that the stream knows, and the present one; empty: the column was dropped. Numbers have the key
--- 'column of ', the table's name, a new line and the column's name.
+-- Returns the columns of a table that no longer exist under their mapped names, if the stream remembers their
+-- numbers. $1 is the stream, $2 schema.table as configured. Each row has the name that the stream knows and the
+-- present name; an empty one means that the column was dropped. Numbers are stored under the key 'column of ',
+-- the table's name, a new line and the column's name.
 SELECT k.name, coalesce(a.attname::text, '')
 FROM outbox_cdc.leader l
 JOIN pg_catalog.pg_class c ON c.oid = (l.relations ->> $2::text)::oid

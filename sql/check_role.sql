@@ -1,5 +1,5 @@
--- What the role of this session is and may do, as one JSON document. $1 are
--- the outbox tables, a JSON array of [schema, name].
+-- Returns what the role of this session is and may do, as one JSON document. $1 are the outbox tables, a JSON
+-- array of [schema, name].
 SELECT jsonb_build_object(
     'user', r.rolname, 'superuser', r.rolsuper, 'replication', r.rolreplication, 'bypassrls', r.rolbypassrls,
     'createrole', r.rolcreaterole, 'createdb', r.rolcreatedb, 'connection_limit', r.rolconnlimit,

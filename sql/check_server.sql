@@ -1,5 +1,5 @@
--- What a check wants to know of the server, as one JSON document. Every role
--- may ask; what it may not see is empty. $1 is the slot.
+-- Returns the facts about the server that a check needs, as one JSON document. Every role may ask; facts that a
+-- role may not see are empty. $1 is the slot.
 SELECT jsonb_build_object(
     'settings', (SELECT jsonb_object_agg(name, jsonb_build_object('value', setting, 'unit', coalesce(unit, '')))
         FROM pg_settings
@@ -11,7 +11,7 @@ SELECT jsonb_build_object(
     'idle_slots', (SELECT coalesce(jsonb_agg(s.slot_name ORDER BY s.slot_name), '[]') FROM pg_replication_slots s WHERE NOT s.active AND s.slot_name <> $1),
     'idle_physical_slots', (SELECT coalesce(jsonb_agg(s.slot_name ORDER BY s.slot_name), '[]') FROM pg_replication_slots s WHERE s.slot_type = 'physical' AND NOT s.active),
     'physical_slots', (SELECT coalesce(jsonb_agg(s.slot_name ORDER BY s.slot_name), '[]') FROM pg_replication_slots s WHERE s.slot_type = 'physical'),
-    -- not this session, where it is one
+    -- Without this session, if it is a walsender.
     'senders', (SELECT count(*) FROM pg_stat_get_wal_senders() w WHERE w.pid <> pg_backend_pid()),
     'standbys', (SELECT count(*) FROM pg_stat_replication r WHERE r.state IS NOT NULL AND r.pid NOT IN
         (SELECT s.active_pid FROM pg_replication_slots s WHERE s.active_pid IS NOT NULL AND s.slot_type = 'logical')),

@@ -1,6 +1,5 @@
--- What a whole check tells of tables in addition: who owns them, what marks cost, which
--- publications have them. $1 and the result are as in check_table.sql. WithPublished puts
--- published before it.
+-- Returns what a full check also needs of tables: who owns them, what marks cost, and which publications have
+-- them. $1 and the result are as in check_table.sql. WithPublished puts "published" before this statement.
 SELECT coalesce(jsonb_object_agg(w.place, jsonb_build_object(
     'owner', pg_get_userbyid(c.relowner), 'owned', pg_has_role(c.relowner, 'USAGE'),
     'triggers', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', t.tgname, 'function', t.tgfoid::regproc::text,
@@ -8,8 +7,8 @@ SELECT coalesce(jsonb_object_agg(w.place, jsonb_build_object(
         FROM pg_trigger t
         WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('A', CASE current_setting('session_replication_role') WHEN 'replica' THEN 'R' ELSE 'O' END) AND t.tgtype & 16 <> 0
           AND (t.tgattr = ''::int2vector OR EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = w.t->>2 AND a.attnum = ANY (t.tgattr::int2[])))),
-    -- Those that fire after an INSERT, and whose code has UPDATE and either the table's name or TG_TABLE_NAME or the
-    -- like.
+    -- Triggers that fire after an INSERT, and whose code contains UPDATE together with the table's name,
+    -- TG_TABLE_NAME or the like.
     'completing', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', t.tgname, 'function', t.tgfoid::regproc::text) ORDER BY t.tgname), '[]')
         FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid
         WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 4 <> 0 AND t.tgtype & 66 = 0
@@ -23,7 +22,7 @@ SELECT coalesce(jsonb_object_agg(w.place, jsonb_build_object(
     'updates', coalesce((SELECT sum(s.n_tup_upd) FROM pg_stat_user_tables s WHERE s.relid = c.oid), 0),
     'hot_updates', coalesce((SELECT sum(s.n_tup_hot_upd) FROM pg_stat_user_tables s WHERE s.relid = c.oid), 0),
     'dead', coalesce((SELECT sum(s.n_dead_tup) FROM pg_stat_user_tables s WHERE s.relid = c.oid), 0),
-    -- Indexes that a change of the status has to touch.
+    -- Indexes that a change of the status has to update.
     'status_indexes', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', x.relname, 'partial', i.indpred IS NOT NULL) ORDER BY x.relname), '[]')
         FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = w.t->>2
         WHERE i.indrelid = c.oid AND (a.attnum = ANY (i.indkey::int2[]) OR EXISTS
@@ -33,7 +32,7 @@ SELECT coalesce(jsonb_object_agg(w.place, jsonb_build_object(
         FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid WHERE i.indrelid = c.oid AND NOT i.indisvalid AND x.relkind = 'i'),
     'identity', c.relreplident,
     'has_key', EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND (i.indisprimary AND c.relreplident = 'd' OR i.indisreplident)),
-    -- Publications that make the server refuse an UPDATE without identity.
+    -- Publications that make the server refuse an UPDATE of a table without a replica identity.
     'update_publications', coalesce(u.updating, '[]'), 'row_filters', coalesce(u.filters, '[]'),
     'privileges', (SELECT coalesce(jsonb_agg(p.privilege), '[]') FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) p(privilege)
         WHERE has_table_privilege(c.oid, p.privilege)),

@@ -1,4 +1,3 @@
--- A transaction with an id has a commit record, though it changes nothing; the
--- WAL writer flushes it within wal_writer_delay, and the WAL gets behind
--- everything that was there before.
+-- A transaction with an id writes a commit record even if it changes nothing. The WAL writer flushes that record
+-- within wal_writer_delay, and so everything in the WAL before it.
 SELECT pg_current_wal_insert_lsn()::text, pg_current_xact_id()::text

@@ -1,5 +1,4 @@
--- What the server is, and where it stands. The snapshot is taken before the
--- position is read.
+-- Returns what the server is, and its WAL position. The snapshot is taken before the position is read.
 SELECT current_setting('server_version_num'), current_setting('wal_level'), pg_is_in_recovery()::text,
     pg_current_snapshot()::text, current_database(),
     CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text,
@@ -7,5 +6,5 @@ SELECT current_setting('server_version_num'), current_setting('wal_level'), pg_i
     current_setting('synchronous_standby_names'),
     EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'outbox_cdc' AND c.relname = 'tally')::text,
     coalesce(current_setting('effective_wal_level', true), ''), -- from 19 on
-    -- from 19 and the minors of August 2026 on; hidden from those who may not read all settings
+    -- Exists from 19 and the minor releases of August 2026 on; hidden from roles that may not read all settings.
     coalesce(CASE WHEN pg_has_role('pg_read_all_settings', 'USAGE') THEN current_setting('output_plugin_libraries', true) END, 'pgoutput')

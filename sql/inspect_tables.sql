@@ -1,6 +1,6 @@
--- Which of some tables exist, and how a publication covers them. $1 are the tables, a
--- JSON array of [schema, name]; their places in it are returned. WithPublished puts
--- published before it. No partition is opened, so a locked one keeps nobody waiting.
+-- Returns which of the tables in $1 exist, and how a publication covers them. $1 is a JSON array of [schema,
+-- name]; the result has their positions in it. WithPublished puts "published" before this statement. No
+-- partition is opened, so a locked partition delays nothing.
 SELECT w.place::text, c.relkind::text, c.relpersistence::text,
     coalesce((SELECT a.relid::regclass::text FROM pg_partition_ancestors(c.oid) WITH ORDINALITY a(relid, n)
               WHERE a.relid <> c.oid ORDER BY a.n DESC LIMIT 1), ''),
@@ -18,7 +18,7 @@ SELECT w.place::text, c.relkind::text, c.relpersistence::text,
     coalesce(t.rowfilter, ''), c.oid::text,
     coalesce((SELECT jsonb_object_agg(a.attname, CASE WHEN a.attcollation < 16384 THEN a.atttypid::bigint ELSE 0 END) FROM pg_attribute a
               WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''), '{}')::text,
-    -- Tables that inherit from it and are no partitions.
+    -- Tables that inherit from it without being partitions.
     coalesce((SELECT string_agg(i.inhrelid::regclass::text, ', ' ORDER BY i.inhrelid::regclass::text)
         FROM (SELECT * FROM pg_inherits WHERE c.relkind = 'r' AND inhparent = c.oid ORDER BY inhrelid LIMIT 5) i), ''),
     -- Generated columns, and whether they are STORED.

@@ -1,10 +1,8 @@
--- Which other streams publish rows of these tables, and whether they lead at
--- this moment. Where none does, the stream of this epoch has the tables from now
--- on, and those that had them before and lead no longer, or had this slot under another name, lose their claim. A claim
--- is of one epoch: the next leader has to claim again.
--- $1 stream, $2 epoch (of no leadership: nothing is written), $3 the claim,
--- $4 whether the tables keep state: if not, a slot of another stream may have
--- rows that this one's has not.
+-- Returns which other streams publish rows of these tables, and whether they lead now. If none leads, the stream
+-- of this epoch gets the tables. Streams that had the tables before and no longer lead, or that had this slot
+-- under another name, lose their claim. A claim is valid for one epoch: the next leader has to claim again. $1
+-- is the stream, $2 the epoch (that of no leadership: nothing is written), $3 the claim. $4 says whether the
+-- tables keep a state: if not, the slot of another stream may have rows that this one's slot has not.
 WITH mine AS (
     SELECT t->>'name' AS name, (t->>'part')::int AS part, (t->>'of')::int AS parts, t->>'by' AS split
     FROM jsonb_array_elements($3::text::jsonb->'tables') t

@@ -1,4 +1,4 @@
--- Notes that the leader of an epoch ($2) stops and that all it published is marked. $3 is what it leaves to
--- the next one; the next claim removes it.
+-- Notes that the leader of epoch $2 has stopped and that all rows it published are marked. $3 is what the next
+-- leader inherits. The next claim removes the note.
 UPDATE outbox_cdc.leader SET claim = claim || jsonb_build_object('clean', true, 'fences', $3::text::jsonb)
 WHERE stream = $1 AND epoch = $2 AND (claim->>'epoch')::bigint = $2

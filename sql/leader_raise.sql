@@ -1,5 +1,5 @@
--- Raises the epoch of a stream and returns the new one next to what stood there before.
--- $3 is the value of synchronous_commit; NULL leaves it, but turns off into local.
+-- Raises the epoch of a stream, and returns the new epoch with the values that were stored before. $3 is the
+-- value for synchronous_commit; NULL keeps it, except that off becomes local.
 WITH durability AS MATERIALIZED (
     SELECT set_config('synchronous_commit', coalesce($3::text, nullif(current_setting('synchronous_commit'), 'off'), 'local'), true)
 ), before AS MATERIALIZED (

@@ -1,3 +1,2 @@
--- Claims are made one after another: each locks every stream's row, its own among
--- them, first.
+-- Makes claims run one after another: each one first locks every stream's row, including its own.
 SELECT FROM outbox_cdc.leader ORDER BY stream FOR UPDATE

@@ -1,6 +1,6 @@
--- Leaderships over tables of a claim ($1) that ended before all they published was marked: the
--- stream, a table, how it delivered, and its transactional ids by Kafka cluster. Claims of an
--- earlier version do not say how, and are left out.
+-- Returns leaderships over tables of a claim ($1) that ended before all rows they published were marked: the
+-- stream, a table, its delivery, and its transactional ids by Kafka cluster. Claims of an earlier version have
+-- no delivery and are left out.
 WITH mine AS (
     SELECT t->>'name' AS name, (t->>'part')::int AS part, (t->>'of')::int AS parts, t->>'by' AS split
     FROM jsonb_array_elements($1::text::jsonb->'tables') t

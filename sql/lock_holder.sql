@@ -1,6 +1,5 @@
--- Who holds the leadership lock: the key's halves are classid and objid. A holder is
--- foreign if it neither streams, which takes REPLICATION, nor may write
--- outbox_cdc.leader.
+-- Returns who holds the leadership lock. classid and objid are the halves of the lock's key. A holder is foreign
+-- if it neither streams (which needs REPLICATION) nor may write outbox_cdc.leader.
 SELECT l.pid::text, coalesce(a.application_name, ''), coalesce(host(a.client_addr), ''), coalesce(to_char(a.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), ''),
     coalesce(a.usename::text, ''),
     (a.usename IS NOT NULL AND a.usename <> session_user

@@ -1,7 +1,6 @@
--- One statement, hence one transaction that no stopped client can hold open:
--- only the current epoch may write, and the row lock keeps it current until
--- the commit. $3 is the value of synchronous_commit; NULL leaves it, but turns off into
--- local.
+-- This is one statement, and so one transaction, which a stopped client cannot hold open. Only the current epoch
+-- may write, and the row lock keeps that epoch current until the commit. $3 is the value for synchronous_commit;
+-- NULL keeps it, except that off becomes local.
 WITH durability AS MATERIALIZED (
     SELECT set_config('synchronous_commit', coalesce($3::text, nullif(current_setting('synchronous_commit'), 'off'), 'local'), true)
 ), guard AS MATERIALIZED (

@@ -1,9 +1,9 @@
--- What others have to bear, as one JSON document: where the WAL ends, standbys with what
--- they still have to replay, how many more do not show that to this role, and how many
--- sessions have waited a while for a lock of ours.
+-- Returns the load that others bear, as one JSON document: the end of the WAL; standbys with the bytes that they
+-- still have to replay; how many more standbys hide that from this role; and how many sessions have waited for a
+-- while for our locks.
 --
--- pg_stat_replication shows the standbys of other roles only to members of
--- pg_read_all_stats. Everybody may see locks and session names.
+-- pg_stat_replication shows the standbys of other roles only to members of pg_read_all_stats. Everybody may see
+-- locks and application names.
 -- https://www.postgresql.org/docs/current/monitoring-stats.html#MONITORING-PG-STAT-REPLICATION-VIEW
 WITH ours AS (
     SELECT coalesce(array_agg(pid), '{}') AS pids FROM pg_stat_activity

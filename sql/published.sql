@@ -1,10 +1,9 @@
--- The tables that publications publish by their own names, as pg_publication_tables
--- lists them from version 15 on: that view opens each table, so it waits for
--- anybody who has one locked. A reader asks for relid and pubname in a lateral
--- subquery, so that only the row filters of its tables are printed: that opens a
--- table, so not a locked one's. No volatile function may be in published, such as those
--- behind pg_locks and pg_partition_ancestors: the server would make the whole list for
--- each reader.
+-- "published" has the tables that publications publish by their own names, as pg_publication_tables lists them
+-- from version 15 on. That view opens each table, and so waits for every session that has one locked. A
+-- statement should read relid and pubname first, and the other columns in a lateral subquery for its own tables,
+-- so that only their row filters are printed. Printing a filter opens its table, so the filter of a locked table
+-- is not printed. "published" must not call a volatile function, such as those behind pg_locks and
+-- pg_partition_ancestors: the server would then compute the whole list for each reader.
 WITH locked AS MATERIALIZED (
     SELECT l.relation FROM pg_locks l
     WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
@@ -23,8 +22,8 @@ WITH locked AS MATERIALIZED (
     LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid AND NOT p.puballtables
         AND NOT EXISTS (SELECT FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = c.relnamespace)
     CROSS JOIN LATERAL (
-        -- Whether the table itself, and whether a partitioned one above it, is in the publication,
-        -- and whether one of them is excluded from all tables (EXCEPT, from 19 on).
+        -- Whether the table itself, and whether a partitioned table above it, is in the publication, and whether
+        -- one of them is excluded from all tables (EXCEPT, from 19 on).
         SELECT coalesce(bool_or(m.relid = c.oid) FILTER (WHERE m.listed), false) AS itself,
             coalesce(bool_or(m.relid <> c.oid) FILTER (WHERE m.listed), false) AS above, coalesce(bool_or(m.excluded), false) AS excluded
         FROM (

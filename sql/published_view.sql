@@ -1,5 +1,5 @@
--- The same for version 14, whose view opens no table. to_jsonb, since columns and row
--- filters of publications came with version 15.
+-- The same for version 14, whose view opens no table. It uses to_jsonb because publications have columns and row
+-- filters only from version 15 on.
 WITH published AS NOT MATERIALIZED (
     SELECT t.pubname, p.pubupdate, c.oid AS relid, to_jsonb(t)->'attnames' AS attnames, to_jsonb(t)->>'rowfilter' AS rowfilter
     FROM pg_publication_tables t

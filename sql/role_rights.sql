@@ -1,5 +1,5 @@
--- What rights the role of this session has that it does not need: it is a
--- superuser, or owns outbox tables ($1, a JSON array of [schema, name]).
+-- Returns rights that the role of this session has and does not need: it is a superuser, or it owns outbox
+-- tables ($1, a JSON array of [schema, name]).
 SELECT current_user::text, r.rolsuper::text,
     coalesce((SELECT string_agg(n.nspname || '.' || c.relname, ', ' ORDER BY n.nspname, c.relname)
         FROM jsonb_array_elements($1::jsonb) w(t)

@@ -1,8 +1,7 @@
--- What makes schema outbox_cdc unfit to be touched by this session, one reason a
--- row: somebody else's code would run with the rights of this role. It is asked
--- of an administrator ($1), and of every superuser, whichever role it has taken
--- on: code that runs there can go back to the role that logged in. Nothing here
--- reads the tables themselves, which may be views.
+-- Returns the reasons why this session must not use schema outbox_cdc, one per row: other people's code would
+-- run with the rights of this role. The question matters for an administrator ($1), and for every superuser,
+-- whichever role it has taken on: code that runs there can go back to the role that logged in. This statement
+-- does not read the tables themselves, because they may be views.
 WITH asked AS MATERIALIZED (
     SELECT $1::boolean OR bool_or(rolsuper) AS strict, bool_or(rolsuper AND rolname = session_user) AS super
     FROM pg_roles WHERE rolname IN (current_user, session_user)
@@ -23,7 +22,8 @@ SELECT o.named || ' belongs to role ' || quote_ident(r.rolname::text)
 FROM asked, ours o JOIN pg_roles r ON r.oid = o.owner
 WHERE NOT r.rolsuper AND r.rolname <> session_user AND (r.rolname <> current_user OR asked.super)
 UNION ALL
--- $2: the schema has to be there; this word says that it is not. What is made while nobody looks is not trusted.
+-- $2: the schema has to exist. The word 'missing' says that it does not. Objects that are made in the meantime
+-- are not trusted.
 SELECT 'missing' FROM asked WHERE $2::boolean AND asked.strict AND NOT EXISTS (SELECT FROM ours)
 UNION ALL
 SELECT o.named || ' is no plain table' FROM ours o WHERE o.kind NOT IN ('n', 'r')
@@ -36,7 +36,7 @@ SELECT o.named || ' has the policy ' || quote_ident(p.polname::text) FROM ours o
 UNION ALL
 SELECT o.named || ' is inherited by ' || i.inhrelid::regclass::text FROM ours o JOIN pg_inherits i ON i.inhparent = o.relation
 UNION ALL
--- The server's own functions, operators and types are not noted as dependencies.
+-- The server's own functions, operators and types are not recorded as dependencies.
 SELECT DISTINCT p.named || ' depends on ' || pg_describe_object(d.refclassid, d.refobjid, 0)
 FROM part p JOIN pg_depend d ON d.classid = p.class AND d.objid = p.object
 WHERE p.class <> 'pg_trigger'::regclass AND p.class <> 'pg_rewrite'::regclass AND p.class <> 'pg_policy'::regclass

@@ -1,6 +1,5 @@
--- The columns of an application's ShedLock table, how many characters fit (0: any
--- number), how many decimals of a second are kept, and whether we may use them.
--- No row: no such table.
+-- Returns the columns of an application's ShedLock table, how many characters fit (0: no limit), how many
+-- decimals of a second are kept, and whether our role may use them. No row: the table does not exist.
 SELECT a.attname,
     format_type(a.atttypid, -1) = 'timestamp with time zone' AS zoned,
     CASE WHEN a.atttypid IN ('varchar'::regtype, 'bpchar'::regtype) AND a.atttypmod > 4 THEN a.atttypmod - 4 ELSE 0 END AS chars,

@@ -1,6 +1,6 @@
--- What the making of a slot waits for: every open transaction that has a
--- transaction id, and every prepared one, in any database, oldest first.
--- pg_locks, since pg_stat_activity hides others' ids from a plain role.
+-- Returns the transactions that making a slot waits for, oldest first: every open transaction with a transaction
+-- id and every prepared one, in any database. It reads pg_locks, because pg_stat_activity hides the ids of other
+-- roles' transactions from an ordinary role.
 SELECT l.pid::text, coalesce(a.datname, ''), coalesce(a.usename, ''), coalesce(a.application_name, ''),
     coalesce(a.state, ''), coalesce(extract(epoch FROM clock_timestamp() - a.xact_start)::bigint, 0)::text AS seconds,
     '' AS gid, age(l.transactionid) AS age

@@ -1,5 +1,5 @@
--- Every replication slot of the cluster with the program that reads it,
--- whatever columns this version's view has.
+-- Returns every replication slot of the cluster with the program that reads it, whichever columns this version's
+-- view has.
 SELECT s.slot_name, s.slot_type, coalesce(s.plugin, ''), coalesce(s.database, ''), s.temporary, s.active, coalesce(s.active_pid, 0),
     coalesce(a.application_name, ''), coalesce(a.usename, ''), coalesce(host(a.client_addr), ''),
     coalesce(s.restart_lsn, '0/0')::text, coalesce(s.wal_status, ''), s.safe_wal_size,

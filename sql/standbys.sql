@@ -1,6 +1,7 @@
--- Sessions of a stream's processes that do not hold its leadership lock: they wait for it. $1 is the
--- lock's key, $2 what their application_name begins with, which the server cuts at 63 bytes. Columns
--- as in lock_holder.sql. Others' addresses and times are shown to members of pg_monitor.
+-- Returns the sessions of a stream's processes that do not hold its leadership lock, and so wait for it. $1 is
+-- the lock's key. $2 is the beginning of their application_name, which the server cuts at 63 bytes. The columns
+-- are those of lock_holder.sql. Addresses and times of other roles' sessions are shown only to members of
+-- pg_monitor.
 SELECT a.pid::text, a.application_name, coalesce(host(a.client_addr), ''), coalesce(to_char(a.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), ''),
     coalesce(a.usename::text, ''), 'false'
 FROM pg_stat_activity a

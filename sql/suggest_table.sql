@@ -1,5 +1,5 @@
--- What a proposal of a mapping is made of, as one JSON document; no row: there is
--- no such table. $1 schema, $2 name. Texts that the table's owner chose are cut.
+-- Returns the facts for proposing a mapping, as one JSON document; no row: the table does not exist. $1 is the
+-- schema, $2 the name. Texts that the table's owner chose are cut.
 SELECT jsonb_build_object(
     'kind', c.relkind, 'row_security', row_security_active(c.oid),
     'columns', (SELECT coalesce(jsonb_agg(jsonb_build_object('name', a.attname, 'type', format_type(b.type, NULL), 'oid', b.type::int8, 'enum', t.typtype = 'e',
@@ -18,14 +18,14 @@ SELECT jsonb_build_object(
         JOIN pg_type t ON t.oid = b.type
         LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
-    -- Unique indexes, the primary key's first.
+    -- Unique indexes; that of the primary key comes first.
     'unique', (SELECT coalesce(jsonb_agg((SELECT jsonb_agg(a.attname ORDER BY k.n) FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, n)
             JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum WHERE k.n <= i.indnkeyatts) ORDER BY i.indisprimary DESC, i.indexrelid), '[]')
         FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL),
-    -- Which rows partial indexes are for.
+    -- The conditions of partial indexes.
     'partial', (SELECT coalesce(jsonb_agg(left(pg_get_expr(i.indpred, i.indrelid), 400) ORDER BY i.indexrelid), '[]')
         FROM (SELECT * FROM pg_index WHERE indrelid = c.oid AND indpred IS NOT NULL ORDER BY indexrelid LIMIT 20) i),
-    -- What constraints say of one column alone.
+    -- Constraints on a single column.
     'checks', (SELECT coalesce(jsonb_agg(jsonb_build_object('column', a.attname, 'definition', left(pg_get_constraintdef(k.oid), 4000))), '[]')
         FROM (SELECT * FROM pg_constraint WHERE conrelid = c.oid AND contype = 'c' AND cardinality(conkey) = 1 ORDER BY oid LIMIT 100) k
         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.conkey[1])

@@ -1,9 +1,8 @@
--- Who keeps others from reading tables: every transaction with an ACCESS EXCLUSIVE
--- lock on a table or on a partition of it, also a prepared one; where there is none,
--- the one that has waited for such a lock the longest, behind which all others wait.
--- $1 are the tables, a JSON array of [schema, name]. Columns as in slot_blockers.sql,
--- and the table's place. The partitions are read from the catalogue:
--- pg_partition_tree opens them, so it waits for who has one locked.
+-- Returns who keeps others from reading tables: every transaction, also a prepared one, that holds an ACCESS
+-- EXCLUSIVE lock on a table or on a partition of it. If no transaction holds one, it returns the one that has
+-- waited longest for such a lock: all others wait behind it. $1 are the tables, a JSON array of [schema, name].
+-- The columns are those of slot_blockers.sql, and the table's position. The partitions are read from the
+-- catalogue: pg_partition_tree would open them, and so wait for locks.
 SELECT b.*, w.place::text
 FROM jsonb_array_elements($1::jsonb) WITH ORDINALITY w(t, place)
 CROSS JOIN LATERAL (

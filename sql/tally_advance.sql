@@ -1,5 +1,5 @@
--- Moves the head of a tally over the units that are noted without a gap. The head and
--- the numbers that it replaces change together.
+-- Moves the head of a tally over the units that are noted without a gap. The head, and the numbers that it
+-- replaces, change together.
 WITH head AS MATERIALIZED (
     SELECT unit FROM outbox_cdc.tally WHERE stream = $1 AND cluster = $2
 ), last AS MATERIALIZED (

@@ -1,6 +1,5 @@
--- Closes a tally if everything of it is settled: $2 the leader's epoch, $3 the cluster.
--- Returns 1 if the epoch is the current one, and whether the tally is closed now, or was
--- never made.
+-- Closes a tally if everything in it is settled. $2 is the leader's epoch, $3 the cluster. It returns 1 if the
+-- epoch is the current one, and whether the tally is closed now, or never existed.
 WITH guard AS MATERIALIZED (
     SELECT 1 AS current FROM outbox_cdc.leader WHERE stream = $1 AND epoch = $2 FOR SHARE
 ), shut AS (

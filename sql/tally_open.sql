@@ -1,9 +1,9 @@
--- Makes the tally of a stream ($1) and cluster ($3) for the leader of an epoch ($2), or opens
--- a closed one of the same journal ($4) again. $5 are the tables of the stream's claim. An open
--- tally keeps those that it was opened with until it is recovered ($6): until then rows of a table
--- that was taken out may be published and not marked. Nothing is opened while another open tally
--- has the journal: two names lead to one Kafka, and their units would mix. leader_serial.sql runs
--- before. Returns 1 if the epoch is the current one, and the stream and cluster that have the journal.
+-- Makes the tally of stream $1 and cluster $3 for the leader of epoch $2, or opens a closed tally of the same
+-- journal ($4) again. $5 are the tables of the stream's claim. An open tally keeps the tables that it was opened
+-- with until it is recovered ($6): until then, rows of a table that was taken out may be published and not
+-- marked. Nothing is opened while another open tally has the journal: in that case two names lead to one Kafka
+-- cluster, and their units would mix. leader_serial.sql runs before. It returns 1 if the epoch is the current
+-- one, and the stream and cluster that have the journal.
 WITH guard AS MATERIALIZED (
     SELECT 1 AS current FROM outbox_cdc.leader WHERE stream = $1 AND epoch = $2 FOR SHARE
 ), other AS MATERIALIZED (

@@ -1,6 +1,6 @@
--- Open tallies over tables of this stream that it does not recover: those of its own
--- clusters that are not configured any more, and those of other streams whose leaders
--- are not there or do not have the table any more. $1 stream, $2 its clusters, $3 the tables of its claim, $4 its lock.
+-- Returns open tallies over tables of this stream that it does not recover. They belong to clusters of the
+-- stream that are no longer configured, or to other streams whose leader is gone or no longer has the table. $1
+-- is the stream, $2 its clusters, $3 the tables of its claim, $4 its lock.
 WITH mine AS (
     SELECT t->>'name' AS name, (t->>'part')::int AS part, (t->>'of')::int AS parts, t->>'by' AS split
     FROM jsonb_array_elements($3::text::jsonb) t

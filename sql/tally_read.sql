@@ -1,4 +1,4 @@
--- The tally of a stream and cluster, with the units that are noted behind its head.
+-- Returns the tally of a stream and cluster, with the units that are noted behind its head.
 SELECT t.journal, t.closed, t.unit, t.place, t.lsn::text, coalesce(n.units, '{}'), coalesce(n.places, '{}')
 FROM outbox_cdc.tally t CROSS JOIN LATERAL (
     SELECT array_agg(u.unit ORDER BY u.unit) AS units, array_agg(u.place ORDER BY u.unit) AS places

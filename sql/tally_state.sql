@@ -1,4 +1,4 @@
--- The states of the tallies of stream $1, with at most $2 of the rows left counted.
+-- Returns the states of the tallies of stream $1. It counts at most $2 of the rows left.
 SELECT t.cluster, NOT t.closed, t.unit,
     (SELECT count(*) FROM (SELECT FROM outbox_cdc.tally_left l WHERE l.stream = t.stream AND l.cluster = t.cluster LIMIT $2) counted),
     t.journal

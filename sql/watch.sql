@@ -1,8 +1,8 @@
--- What a leader looks at every few seconds:
--- How much WAL slot $1 holds back, how much room is left and, if it is lost, by which limit.
--- The parts of publicationMark for publication $2: a table that is excluded from all tables (EXCEPT, from 19 on) has a '!'.
--- Which relation each name in $3, a JSON array of [schema, name], stands for now; 0 for none, an unlogged one and one that
--- others inherit from. A swap by rename, a new schema of the same name and a table that was created again change it.
+-- Returns what a leader reads every few seconds: how much WAL slot $1 holds back, how much room is left and, if
+-- the slot is lost, by which limit; the parts of publicationMark for publication $2, where a table that is
+-- excluded from all tables (EXCEPT, from 19 on) has a '!'; and the OID of each table in $3, a JSON array of
+-- [schema, name]. The OID is 0 if there is no such table, if it is unlogged, or if other tables inherit from it.
+-- It changes with a swap by rename, a new schema of the same name, and a table that was created again.
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text,
     coalesce(s.restart_lsn, '0/0')::text, coalesce(s.confirmed_flush_lsn, '0/0')::text,
     coalesce(s.wal_status, ''), coalesce(s.safe_wal_size, -1)::text, coalesce(s.active, false)::text,
