@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/creep"
 )
 
-// im2be is a table of that layout, described and with a row of 256 bytes.
+// im2be returns a decoder that knows a table of that layout, and a row of 256 bytes as messages.
 func im2be(tb testing.TB) (d *Decoder, insert, binary []byte) {
 	tb.Helper()
 	t := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
@@ -101,8 +101,8 @@ func BenchmarkDecode(b *testing.B) {
 	run("transactions of 1000 rows in binary form", binary, 1000)
 }
 
-// BenchmarkTuple compares our reading of an Insert with pglogrepl's: its message
-// only, without a row made of it.
+// BenchmarkTuple compares our reading of an Insert with pglogrepl's. It reads the message only and makes no
+// row.
 func BenchmarkTuple(b *testing.B) {
 	d, insert, _ := im2be(b)
 	b.Run("ours", func(b *testing.B) {

@@ -15,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// lines prints events, rows by their ids.
+// lines returns the events as text. Rows are shown by their ids.
 func lines(b *Batch) []string {
 	var out []string
 	for e := range b.All() {
@@ -32,7 +32,7 @@ func lines(b *Batch) []string {
 	return out
 }
 
-// decode feeds frames, which must be understood.
+// decode decodes frames, which must all be understood.
 func decode(t *testing.T, d *Decoder, frames ...[]byte) *Batch {
 	t.Helper()
 	b := new(Batch)
@@ -131,7 +131,7 @@ func TestRowThatCannotBecomeARecordIsARow(t *testing.T) {
 	expect(t, b, "begin 7 committing at 0/100", "table mapped public.outbox", "rows a/7 b/7")
 }
 
-// A batch may end within a transaction, and a consumer within a batch.
+// A batch may end within a transaction, and a consumer may stop within a batch.
 func TestATransactionGoesOnInTheNextBatch(t *testing.T) {
 	t.Parallel()
 	d := New([]*outbox.Table{table("outbox"), table("broken")})
@@ -147,7 +147,7 @@ func TestATransactionGoesOnInTheNextBatch(t *testing.T) {
 	}
 }
 
-// The catalog's names come in the database's encoding where the server was asked for it.
+// If the server was asked for it, names from the catalogue come in the database's encoding.
 func TestNamesAreInTheDatabasesEncoding(t *testing.T) {
 	t.Parallel()
 	win1252, err := charset.Of("WIN1252")
@@ -161,7 +161,7 @@ func TestNamesAreInTheDatabasesEncoding(t *testing.T) {
 	}
 }
 
-// A server that describes without end fills no memory.
+// A server that sends descriptions without end does not fill the memory.
 func TestWhatAConnectionDescribesIsBounded(t *testing.T) {
 	t.Parallel()
 	d := New(nil)
@@ -239,7 +239,7 @@ func TestBrokenTable(t *testing.T) {
 		broken, strings.ReplaceAll(broken, "outbox", "second"), "passed 1 rows of public.outbox", "passed 1 rows of public.second",
 		"table mapped public.outbox",
 	)
-	// A column that changes from missing to unusable is a change.
+	// A change from a missing column to an unusable one is reported.
 	unusable := append(columns()[:4:4], col("status", oidJSONB))
 	b = decode(t, d, relationMsg(1, "public", "outbox", without...), relationMsg(1, "public", "outbox", unusable...))
 	expect(t, b, broken, `broken public.outbox: table public.outbox: column "status" (jsonb) cannot be the status: map a text, enum, integer or boolean column`)
@@ -257,7 +257,7 @@ func TestPartitions(t *testing.T) {
 		insertMsg(1, values("a")...), insertMsg(2, values("b")...), insertMsg(3, values("c")...), insertMsg(3, values("d")...),
 	)
 	expect(t, b, "begin 7 committing at 0/100", "table mapped public.outbox", "rows a/7 b/7", "unmapped parts.three")
-	// While one partition is broken, no row of the table is fed.
+	// While one partition is broken, no row of the table is decoded.
 	b = decode(t, d, relationMsg(2, "parts", "two", without...), insertMsg(1, values("e")...), insertMsg(2, values("f")[:4]...))
 	if got := lines(b); len(got) != 2 || got[1] != "passed 2 rows of public.outbox" {
 		t.Errorf("got %q", got)
@@ -268,8 +268,7 @@ func TestPartitions(t *testing.T) {
 	expect(t, b, "table mapped public.outbox", "rows g/7")
 }
 
-// With publish_via_partition_root a partition is described, but its rows come
-// as the root's.
+// With publish_via_partition_root a partition is described, but its rows come as the root's rows.
 func TestPartitionDescribedBesideItsRoot(t *testing.T) {
 	t.Parallel()
 	d := New([]*outbox.Table{table("outbox")})
@@ -301,7 +300,7 @@ func TestRelationsReplaceOneAnother(t *testing.T) {
 	}
 }
 
-// A relation that another one replaced is gone; the other one stays.
+// A relation that another one replaced is forgotten. Other relations stay.
 func TestWhatIsLeftOfReplacedRelations(t *testing.T) {
 	t.Parallel()
 	described := func(id uint32, name string) []byte { return relationMsg(id, "public", name, columns()...) }
@@ -333,7 +332,7 @@ func TestDomainsAreReadAsTheirBaseType(t *testing.T) {
 	expect(t, b, "begin 7 committing at 0/100", "table mapped public.outbox", "rows a/7")
 }
 
-// An enum's binary form is its label, also where a domain had the id of its type before.
+// The binary form of an enum value is its label, even if the type's id belonged to a domain before.
 func TestEnumsInBinary(t *testing.T) {
 	t.Parallel()
 	d := New([]*outbox.Table{table("outbox")})
@@ -354,8 +353,7 @@ func TestEnumsInBinary(t *testing.T) {
 	expect(t, b, "begin 7 committing at 0/100", "table mapped public.outbox", "rows a/7")
 }
 
-// A type that can only be read as text is no fault of the rows: the connection
-// has to restart with text.
+// A type that can only be read as text is no fault of the rows. The connection has to restart with text.
 func TestBinaryFormThatIsNotUnderstood(t *testing.T) {
 	t.Parallel()
 	d := New([]*outbox.Table{table("outbox")})
@@ -443,7 +441,7 @@ func TestErrors(t *testing.T) {
 			if !b.Empty() {
 				t.Errorf("events of a message that was not understood: %q", lines(b))
 			}
-			// Nothing may be taken for read after it.
+			// After an error nothing may be taken as read.
 			if again := d.Decode(commitMsg(0x100, 0x130), b); !errors.Is(again, err) || !b.Empty() {
 				t.Errorf("after the error: %v, %q", again, lines(b))
 			}
@@ -453,7 +451,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// Every message that ends early is an error, wherever it ends.
+// Every message that ends too early is an error, wherever it ends.
 func TestTruncatedMessages(t *testing.T) {
 	t.Parallel()
 	setup := [][]byte{beginMsg(7, 0x100), relationMsg(1, "public", "outbox", columns()...), relationMsg(2, "public", "no_columns")}
@@ -490,8 +488,8 @@ func TestResetForgetsTheConnection(t *testing.T) {
 	}
 }
 
-// A server whose clock is far ahead: the time of a commit is what the server said, also
-// beyond what nanoseconds since 1970 reach. Rows carry it.
+// If the server's clock is far ahead, the time of a commit is still the server's time, even beyond the range
+// of nanoseconds since 1970. Rows carry this time.
 func TestTimeOfACommitFarAhead(t *testing.T) {
 	year3000 := time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 	frame := beginMsg(7, 0x100)
@@ -504,8 +502,8 @@ func TestTimeOfACommitFarAhead(t *testing.T) {
 	}
 }
 
-// A transaction that commits below Sent's position comes too late. Positions of one connection only rise, so one that
-// goes back says nothing.
+// A transaction that commits below the position of Sent comes too late. The position only rises, so a lower
+// Sent has no effect.
 func TestATransactionBelowWhatWasSentIsRefused(t *testing.T) {
 	t.Parallel()
 	d := New([]*outbox.Table{table("outbox")})

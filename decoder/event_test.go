@@ -6,7 +6,7 @@ var kindNames = [...]string{"", "begin", "rows", "commit", "table broken", "tabl
 
 func (k Kind) String() string { return kindNames[k] }
 
-// String is one line; it holds no key, payload or header.
+// String returns one line. It contains no key, payload or header.
 func (e Event) String() string {
 	switch e.Kind {
 	case Begin:

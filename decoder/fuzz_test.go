@@ -11,12 +11,12 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// packed is a frame within a fuzzer's input, with its length before it.
+// packed returns a frame for a fuzzer's input, preceded by its length.
 func packed(frame []byte) []byte {
 	return append(binary.BigEndian.AppendUint16(nil, uint16(len(frame))), frame...)
 }
 
-// unpack splits a fuzzer's input into frames. What is left at the end is one.
+// unpack splits a fuzzer's input into frames. The remaining bytes are the last frame.
 func unpack(data []byte) (frames [][]byte) {
 	for len(data) > 2 {
 		n := min(int(binary.BigEndian.Uint16(data)), len(data)-2)
@@ -26,8 +26,8 @@ func unpack(data []byte) (frames [][]byte) {
 	return frames
 }
 
-// FuzzDecode: no input panics, an error is final and adds no event, and what
-// is accepted means the same to pglogrepl.
+// FuzzDecode: no input panics, an error is final and adds no event, and input that is accepted means the same
+// to pglogrepl.
 func FuzzDecode(f *testing.F) {
 	paths, err := filepath.Glob(filepath.Join(recordedDir, "*.frames"))
 	if err != nil {
@@ -61,8 +61,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// sameForPglogrepl: pglogrepl refuses some valid messages as too short, such as those of
-// a table without columns.
+// sameForPglogrepl reports whether pglogrepl accepts all frames. It refuses some valid messages as too short,
+// such as those of a table without columns.
 func sameForPglogrepl(frames [][]byte) bool {
 	for _, frame := range frames {
 		if _, err := recovered(pglogrepl.Parse, frame); err != nil {
@@ -72,7 +72,7 @@ func sameForPglogrepl(frames [][]byte) bool {
 	return true
 }
 
-// Whatever an outbox table's description says, it is mapped or it is broken.
+// Whatever description of an outbox table arrives, the table is either mapped or broken.
 func FuzzRelation(f *testing.F) {
 	f.Add(relationMsg(1, "public", "outbox", columns()...))
 	f.Fuzz(func(t *testing.T, frame []byte) {

@@ -7,7 +7,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// The functions here write messages as PostgreSQL does.
+// The functions below write messages as PostgreSQL does.
 
 func be16(b []byte, n int) []byte           { return binary.BigEndian.AppendUint16(b, uint16(n)) }
 func be32(b []byte, n uint32) []byte        { return binary.BigEndian.AppendUint32(b, n) }
@@ -83,7 +83,7 @@ func logicalMsg(prefix, content string) []byte {
 	return append(be32(b, uint32(len(content))), content...)
 }
 
-// The OIDs used in tests.
+// The OIDs that the tests use.
 const (
 	oidBytea = 17
 	oidInt8  = 20

@@ -16,7 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// session draws the messages of a connection, all of them valid.
+// session draws the messages of one connection. All of them are valid.
 type session struct {
 	t         *rapid.T
 	frames    [][]byte

@@ -12,9 +12,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// BenchmarkReceive reads waiting rows of 256 bytes from a real server and says
-// how that compares with the server's own decoding of the same rows, which is
-// the limit. OUTBOX_BENCH_ROWS sets how many, default 200,000.
+// BenchmarkReceive reads waiting rows of 256 bytes from a real server. It reports how its rate compares with
+// the limit, which is the rate at which the server itself decodes the same rows. OUTBOX_BENCH_ROWS sets the
+// number of rows; default 200,000.
 func BenchmarkReceive(b *testing.B) {
 	rows := 200_000
 	if n, err := strconv.Atoi(os.Getenv("OUTBOX_BENCH_ROWS")); err == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// A publication's list of columns lacks one that the mapping reads: the verdict says which,
-// whatever the mapping has it for.
+// If a publication's column list lacks a column that the mapping reads, the verdict names the column,
+// whatever the mapping uses it for.
 func TestColumnListsHaveEveryMappedColumn(t *testing.T) {
 	t.Parallel()
 	db := harness.Postgres(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// withStandby gives a bench and a hot standby of its server that streams.
+// withStandby returns a bench and a hot standby of its server. The standby streams from the server.
 func withStandby(t *testing.T, primarySettings, standbySettings map[string]string) (*bench, *harness.DB) {
 	t.Helper()
 	primary := harness.PrivatePostgres(t, localpg.Options{Settings: primarySettings})
@@ -49,7 +49,7 @@ func withStandby(t *testing.T, primarySettings, standbySettings map[string]strin
 	return b, standby
 }
 
-// caughtUp waits until the standby has replayed what the primary has now.
+// caughtUp waits until the standby has replayed everything that the primary has now.
 func caughtUp(t *testing.T, b *bench, standby *harness.DB) {
 	t.Helper()
 	at := harness.One[string](t, b.DB, `SELECT pg_current_wal_flush_lsn()::text`)
@@ -95,8 +95,8 @@ func TestFailoverWithoutTheSlot(t *testing.T) {
 	if _, err := successor.MakeSlot(t.Context(), v.Slot, patience); err != nil {
 		t.Fatal(err)
 	}
-	// The new slot stands beyond the switch: to a stream that knows only the
-	// old timeline it may have skipped rows.
+	// The new slot stands beyond the switch. A stream that only knows the old timeline must assume that the
+	// slot skipped rows.
 	after, v := b.judge(t, successor, known)
 	if v.Sound || !strings.Contains(v.Reason, "was left at "+after.Ended[1].String()) {
 		t.Errorf("a slot beyond the switch: %+v", v)
@@ -151,7 +151,7 @@ func TestFailoverSlotIsCarriedAlong(t *testing.T) {
 	receive(t, successor, 5)
 }
 
-// carriedAlong waits until the standby keeps the stream's slot.
+// carriedAlong waits until the standby has a copy of the stream's slot.
 func carriedAlong(t *testing.T, b *bench, c *Conn, standby *harness.DB) {
 	t.Helper()
 	harness.Eventually(t, patience, func() error {
@@ -160,15 +160,15 @@ func carriedAlong(t *testing.T, b *bench, c *Conn, standby *harness.DB) {
 		if err == nil && !ready {
 			err = errors.New("the slot is not carried along yet")
 		}
-		// A slot becomes ready as its consumer confirms further.
+		// A copied slot becomes ready as its consumer confirms further.
 		b.Exec(t, `SELECT pg_log_standby_snapshot()`)
 		confirmAll(t, c)
 		return err
 	})
 }
 
-// A primary that comes back as a standby has the slot that it made itself. Its server keeps no slot
-// of that name for the new primary until it is dropped there, as docs/platforms.md says.
+// A former primary that returns as a standby still has the slot that it made itself. Its server copies no
+// slot of that name from the new primary until the old one is dropped, as docs/platforms.md says.
 func TestAFormerPrimaryKeepsItsSlot(t *testing.T) {
 	t.Parallel()
 	failoverSlots(t)
@@ -203,7 +203,7 @@ func TestAFormerPrimaryKeepsItsSlot(t *testing.T) {
 	carriedAlong(t, b, successor, former)
 }
 
-// follow starts a stopped server again, as a standby.
+// follow starts a stopped server again, now as a standby.
 func follow(t *testing.T, s *localpg.Server, settings map[string]string) {
 	t.Helper()
 	conf, err := os.OpenFile(filepath.Join(s.DataDir(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
@@ -220,7 +220,7 @@ func follow(t *testing.T, s *localpg.Server, settings map[string]string) {
 	}
 }
 
-// confirmAll confirms everything that comes within a moment.
+// confirmAll confirms everything that arrives within a moment.
 func confirmAll(t *testing.T, c *Conn) {
 	t.Helper()
 	var at outbox.LSN
@@ -239,7 +239,7 @@ func confirmAll(t *testing.T, c *Conn) {
 	}
 }
 
-// lead2 looks at the server over a replication connection of its own.
+// lead2 inspects the server over a replication connection of its own.
 func (b *bench) lead2(t *testing.T) State {
 	t.Helper()
 	c, err := connect(t.Context(), b.cfg.withDefaults())
@@ -254,8 +254,7 @@ func (b *bench) lead2(t *testing.T) State {
 	return s
 }
 
-// A failover slot stalls while its standby is away; the server says so inside
-// the stream.
+// A failover slot stalls while its standby is away. The server reports that within the stream.
 func TestMissingStandbyIsNoticed(t *testing.T) {
 	t.Parallel()
 	failoverSlots(t)

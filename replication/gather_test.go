@@ -16,7 +16,7 @@ func TestPaceGathersOnlyWhileBehind(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1000, 0)
 	var p pace
-	// Near the tip: a small read every millisecond.
+	// Near the end of the WAL: a small read every millisecond.
 	for range 100 {
 		if wait := p.before(at); wait != 0 {
 			t.Fatalf("a pause of %v near the tip", wait)
@@ -24,7 +24,7 @@ func TestPaceGathersOnlyWhileBehind(t *testing.T) {
 		at = at.Add(time.Millisecond)
 		p.after(at, 400, false)
 	}
-	// Catching up: 20 KiB every 100 µs.
+	// During a catch-up: 20 KiB every 100 µs.
 	for range 200 {
 		at = at.Add(100 * time.Microsecond)
 		p.after(at, 20<<10, false)
@@ -44,8 +44,8 @@ func TestPaceGathersOnlyWhileBehind(t *testing.T) {
 	if wait := p.before(at.Add(time.Second)); wait != 0 {
 		t.Errorf("pause %v after a quiet second", wait)
 	}
-	// Far from the end the longer pause comes when a pause has brought little, and
-	// again when what it filled has been read.
+	// Far from the end of the WAL, the longer pause comes after a pause that brought little, and again after
+	// the bytes it gathered have been read.
 	p = pace{far: true, lastRead: at}
 	for i, c := range []struct {
 		n    int
@@ -58,7 +58,7 @@ func TestPaceGathersOnlyWhileBehind(t *testing.T) {
 	}
 }
 
-// dialled gives the gathering side of a connection, and the other one.
+// dialled returns the two ends of a connection; the first one gathers.
 func dialled(t *testing.T, network, address string) (*gatherConn, net.Conn) {
 	t.Helper()
 	server, err := (&net.ListenConfig{}).Listen(t.Context(), network, address)
@@ -78,8 +78,8 @@ func dialled(t *testing.T, network, address string) (*gatherConn, net.Conn) {
 	return d.last, other
 }
 
-// Far behind, bytes that come in one by one are read together over TCP. Over a
-// Unix-domain socket, which soon is full, they are read as they come.
+// Far behind the end of the WAL, bytes that arrive one by one are read together over TCP. Over a Unix-domain
+// socket, which is soon full, they are read as they come.
 func TestBytesGatherOverTCPOnly(t *testing.T) {
 	t.Parallel()
 	for network, address := range map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "s")} {
@@ -89,7 +89,7 @@ func TestBytesGatherOverTCPOnly(t *testing.T) {
 		}
 		conn.pace.far = true
 		got := make([]byte, 4)
-		for i := range 10 { // each read but the first comes after a short one
+		for i := range 10 { // each read but the first follows a short one
 			if _, err := other.Write([]byte{byte(i)}); err != nil {
 				t.Fatal(err)
 			}
@@ -103,9 +103,9 @@ func TestBytesGatherOverTCPOnly(t *testing.T) {
 	}
 }
 
-// A receive buffer of a fixed size, large or small, loses the connection of a stream
-// that does not read for a while (dialGathering says why; TestDelaysOnTheHotPath of
-// test/integration shows it with 96 KiB, longer waits show it with 4 MiB).
+// The receive buffer must have no fixed size, large or small: a stream that does not read for a while would
+// then lose its connection (dialGathering says why). TestDelaysOnTheHotPath of test/integration shows this
+// with 96 KiB; with 4 MiB it takes a longer wait.
 func TestTheReceiveBufferIsTheKernels(t *testing.T) {
 	t.Parallel()
 	conn, server := dialled(t, "tcp", "127.0.0.1:0")
@@ -130,7 +130,7 @@ func (e *endless) Read(p []byte) (n int, err error) {
 
 func (e *endless) SetReadDeadline(time.Time) error { return nil }
 
-// A row costs no allocation on its way from the socket to the decoder.
+// A row needs no allocation between the socket and the decoder.
 func TestReceivingAllocatesNothingPerRow(t *testing.T) {
 	body := append([]byte{'w'}, make([]byte, 24)...)
 	body = append(append(body, 'I'), bytes.Repeat([]byte("x"), 300)...)
@@ -144,13 +144,13 @@ func TestReceivingAllocatesNothingPerRow(t *testing.T) {
 			t.Fatalf("%+v, %v", m, err)
 		}
 	}
-	receive() // makes the buffer
+	receive() // allocates the buffer
 	if n := testing.AllocsPerRun(10_000, receive); n > 0 {
 		t.Errorf("%v allocations per row", n)
 	}
 }
 
-// option reads a socket's option.
+// option reads an option of a socket.
 func option(t *testing.T, conn net.Conn, name int) (value int) {
 	t.Helper()
 	raw, err := conn.(syscall.Conn).SyscallConn()

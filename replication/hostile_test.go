@@ -14,14 +14,13 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// fakeWalsender answers like a server up to START_REPLICATION and then does
-// what a test wants.
+// fakeWalsender answers like a server up to START_REPLICATION, and then does what the test wants.
 type fakeWalsender struct {
 	t    *testing.T
 	addr string
 }
 
-// fake starts one; streaming is called with the connection after CopyBoth.
+// fake starts a fakeWalsender. It calls streaming with the connection after CopyBoth.
 func fake(t *testing.T, streaming func(net.Conn)) *fakeWalsender {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,8 +43,8 @@ func fake(t *testing.T, streaming func(net.Conn)) *fakeWalsender {
 	return &fakeWalsender{t: t, addr: listener.Addr().String()}
 }
 
-// serve speaks just enough of the protocol; what goes wrong ends the
-// connection, which the test sees.
+// serve implements the necessary part of the protocol. An error closes the connection, which the test
+// notices.
 func serve(conn net.Conn, streaming func(net.Conn)) {
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	backend := pgproto3.NewBackend(conn, conn)
@@ -71,7 +70,7 @@ func serve(conn net.Conn, streaming func(net.Conn)) {
 	}
 }
 
-// answer is "true" to the question for the lock and "1" to all others.
+// answer sends "true" for the question for the lock, and "1" for all other questions.
 func answer(backend *pgproto3.Backend, query string) {
 	value := "1"
 	if strings.Contains(query, "pg_try_advisory_lock") {
@@ -109,8 +108,8 @@ func walData(at uint64, data []byte) []byte {
 	return message('d', append(body, data...))
 }
 
-// Whatever a server sends is an error of the right kind; the connection is
-// closed, nothing panics.
+// Whatever a server sends, the result is an error of the right kind and a closed connection, and nothing
+// panics.
 func TestHostileServer(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -153,8 +152,8 @@ func TestHostileServer(t *testing.T) {
 			if conn.frames != nil {
 				t.Error("still streaming")
 			}
-			// What still holds the lock may be this very process. It is the one that
-			// pg_backend_pid() says, not the 7 that the connection began with, as a pooler's does.
+			// Another session of this very process may still hold the lock. PID must be the one from
+			// pg_backend_pid(), not the 7 from the connection's start, which a pooler would invent.
 			if got := conn.PID(); got != 1 {
 				t.Errorf("process %d, want 1", got)
 			}
@@ -174,7 +173,7 @@ func TestSilentServerIsLeft(t *testing.T) {
 			if _, err := io.ReadFull(conn, status); err != nil {
 				return
 			}
-			if status[38] == 1 { // an answer is asked for
+			if status[38] == 1 { // an answer is requested
 				select {
 				case asked <- struct{}{}:
 				default:
@@ -206,7 +205,7 @@ func TestSilentServerIsLeft(t *testing.T) {
 	}
 }
 
-// Frames that come in drops, with a timeout after each, come out whole.
+// Frames that arrive byte by byte, with a timeout after each piece, are complete.
 func TestSlowFramesComeOutWhole(t *testing.T) {
 	t.Parallel()
 	payload := bytes.Repeat([]byte("abcdefghij"), 30)
@@ -242,8 +241,8 @@ func TestSlowFramesComeOutWhole(t *testing.T) {
 	}
 }
 
-// A length that was made up costs nothing; a long frame costs its own length
-// and is given back.
+// A false length costs no memory. A long frame takes only its own length, and that memory is released
+// afterwards.
 func TestLongFramesAreBounded(t *testing.T) {
 	t.Parallel()
 	const long = 32 << 20
@@ -280,7 +279,7 @@ func TestLongFramesAreBounded(t *testing.T) {
 	runtime.KeepAlive(c)
 }
 
-// Statuses go out while nobody reads, however much the server sends.
+// Statuses are sent while nobody reads, however much the server sends.
 func TestStatusGoesOutWhileNothingIsRead(t *testing.T) {
 	t.Parallel()
 	got := make(chan []byte, 1)

@@ -24,7 +24,7 @@ import (
 
 const patience = time.Minute
 
-// bench is a database with an outbox table; slot names are unique per server.
+// bench is a database with an outbox table. Its slot's name is unique on the server.
 type bench struct {
 	*harness.DB
 	cfg   Config
@@ -48,7 +48,7 @@ func onBench(t *testing.T, db *harness.DB) *bench {
 
 func newBench(t *testing.T) *bench { t.Helper(); return onBench(t, harness.Postgres(t)) }
 
-// init makes publication and slot as outbox-cdc init does.
+// init makes publication and slot as the command init does.
 func (b *bench) init(t *testing.T) *bench {
 	t.Helper()
 	pg := b.Conn(t).PgConn()
@@ -99,7 +99,7 @@ func (b *bench) judge(t *testing.T, c *Conn, known Identity) (State, Verdict) {
 	return s, Judge(&s, &b.cfg, known)
 }
 
-// receive collects data frames until there are n inserts, answering keepalives.
+// receive collects data frames until there are n inserts. It answers keepalives.
 func receive(t *testing.T, c *Conn, n int) (last outbox.LSN) {
 	t.Helper()
 	end := time.Now().Add(patience)
@@ -134,7 +134,7 @@ func next(t *testing.T, c *Conn, end time.Time) Message {
 	}
 }
 
-// failing receives until the stream ends in an error.
+// failing receives until the stream ends with an error.
 func failing(t *testing.T, c *Conn) error {
 	t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
@@ -185,8 +185,7 @@ func TestStreamsConfirmsAndStops(t *testing.T) {
 	if got := b.confirmed(t); got != first {
 		t.Errorf("confirmed %v, sent %v", got, first)
 	}
-	// Still the leader. The transaction was not confirmed as a whole, so it
-	// comes again.
+	// This process still leads. The transaction was not confirmed as a whole, so it comes again.
 	if err := c.Beat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +227,7 @@ func TestSecondLeaderWaitsAndTakesOver(t *testing.T) {
 	left := time.Now()
 	c.Close(t.Context())
 	successor := <-led
-	if took := time.Since(left); took > b.cfg.SenderTimeout/3 { // a goodbye is not missed, it is said
+	if took := time.Since(left); took > b.cfg.SenderTimeout/3 { // the server learns of the end at once, not by a timeout
 		t.Errorf("takeover took %v", took)
 	}
 	defer successor.Kill()
@@ -249,8 +248,8 @@ func TestWaitingEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A leader that is cut off, or stopped, is replaced although it never said
-// goodbye; streaming or not.
+// A leader that is cut off or stopped is replaced, although it never closed its session. This holds while it
+// streams and while it does not.
 func TestHalfOpenLeaderIsReplaced(t *testing.T) {
 	t.Parallel()
 	for name, streaming := range map[string]bool{"streaming": true, "idle": false} {
@@ -282,7 +281,7 @@ func TestHalfOpenLeaderIsReplaced(t *testing.T) {
 			if !streaming {
 				return
 			}
-			// The old one finds out by itself.
+			// The old leader finds out by itself.
 			if err := failing(t, c); !errors.Is(err, ErrClosed) {
 				t.Errorf("the old leader: %v", err)
 			}
@@ -297,8 +296,8 @@ func TestPositionsOnlyMoveByStatus(t *testing.T) {
 	b.insert(t, 10)
 	c := b.stream(t)
 	receive(t, c, 10)
-	// Alive for longer than the server's timeout, confirming nothing, while
-	// nothing is read: as in HOLD.
+	// The leader stays alive for longer than the server's timeout while it neither reads nor confirms, as in
+	// mode HOLD.
 	for end := time.Now().Add(2 * b.cfg.SenderTimeout); time.Now().Before(end); {
 		if err := c.SendStatus(0); err != nil {
 			t.Fatal(err)
@@ -312,7 +311,7 @@ func TestPositionsOnlyMoveByStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An idle table in a busy cluster: keepalives bring positions to confirm.
+	// An idle table in a busy cluster: keepalives bring positions that can be confirmed.
 	end := time.Now().Add(patience)
 	for {
 		if m := next(t, c, end); m.Kind == Keepalive && m.WALEnd >= at {
@@ -368,7 +367,7 @@ func TestWakeEndsReceive(t *testing.T) {
 func TestActiveSlotIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t).init(t)
-	// Another consumer, which knows nothing of our lock.
+	// Another consumer, which does not know our lock.
 	pc, err := pgconn.ParseConfig(b.Own())
 	if err != nil {
 		t.Fatal(err)
@@ -435,7 +434,7 @@ func TestInitIsIdempotentAndDestroyUndoesIt(t *testing.T) {
 	}
 	c.Close(t.Context())
 
-	// Another table: init adds it.
+	// There is another table now. init adds it to the publication.
 	b.Exec(t, `CREATE TABLE public.second (id bigint PRIMARY KEY, payload text, status text)`)
 	second := &outbox.Table{Schema: "public", Name: "second", Mapping: b.cfg.Tables[0].Mapping}
 	b.cfg.Tables = append(b.cfg.Tables, second)
@@ -468,7 +467,7 @@ func TestInitIsIdempotentAndDestroyUndoesIt(t *testing.T) {
 	}
 }
 
-// What the guard's key says is true for as long as the leader's session lives.
+// The lock under the guard's key exists exactly as long as the leader's session.
 func TestGuardEndsWithTheSession(t *testing.T) {
 	t.Parallel()
 	b := newBench(t).init(t)
@@ -493,7 +492,7 @@ func TestGuardEndsWithTheSession(t *testing.T) {
 	})
 }
 
-// The script that --show-sql prints, pasted as it is, does what init does.
+// The script that --show-sql prints does the same as init if it is pasted unchanged.
 func TestScriptDoesWhatInitDoes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -556,7 +555,7 @@ func TestTablesAreInspectedTogetherAndToldApart(t *testing.T) {
 	}
 	var got []TableState
 	for _, s := range state.Tables {
-		s.Columns = nil // of which versions before 15 say nothing
+		s.Columns = nil // versions before 15 have no column lists
 		if s.Exists != (s.OID != 0) {
 			t.Errorf("table %s: exists %v, relation %d", s.Table, s.Exists, s.OID)
 		}
@@ -639,7 +638,8 @@ func TestPartitionedTablesArePublishedByTheirRoot(t *testing.T) {
 	}
 }
 
-// A generated column is published where the server can: init sees to it, in a publication of ours too.
+// A generated column is published if the server can publish it. init arranges that, even in an existing
+// publication of ours.
 func TestGeneratedColumnsArePublished(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -738,7 +738,7 @@ func TestMakingASlotReportsWhatBlocksIt(t *testing.T) {
 	if list, err := BlockersOf(t.Context(), db.Conn(t).PgConn()); err != nil || len(list) != 1 || list[0].Prepared != "stuck" {
 		t.Errorf("%v, %v", list, err)
 	}
-	// Ending the context gives up at once and leaves nothing.
+	// When the context ends, the attempt ends at once and leaves nothing behind.
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if _, err := c.MakeSlot(ctx, Make, time.Minute); !errors.Is(err, ErrClosed) {
@@ -853,7 +853,7 @@ func TestPublicationDroppedUnderTheStream(t *testing.T) {
 	if err := MakePublication(t.Context(), b.Conn(t).PgConn(), b.cfg); err != nil {
 		t.Fatal(err)
 	}
-	// It errors for ever on the old slot.
+	// With the old slot, decoding fails again each time.
 	if err := c.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -890,7 +890,7 @@ func noticed(t *testing.T, c *Conn, about string) {
 	}
 }
 
-// A slot from the future, as after the restore of an older copy.
+// A slot that stands beyond the end of the WAL, as after the restore of an older copy, is unsound.
 func TestSlotFromTheFutureIsUnsound(t *testing.T) {
 	t.Parallel()
 	b := newBench(t).init(t)
@@ -902,7 +902,7 @@ func TestSlotFromTheFutureIsUnsound(t *testing.T) {
 	if s.SystemID != "" {
 		t.Error("a plain connection knows the system identifier")
 	}
-	// The server accepts a confirmation beyond the end of its log.
+	// The server accepts a confirmation beyond the end of its WAL.
 	if err := c.SendStatus(s.Insert + 1<<30); err != nil {
 		t.Fatal(err)
 	}
@@ -942,8 +942,8 @@ func TestTerminationClosesAtOnce(t *testing.T) {
 	})
 }
 
-// A fast shutdown waits for a walsender's client that does not confirm; it
-// must not once the client has been told.
+// A fast shutdown waits for a walsender's client that does not confirm. It must no longer wait once the
+// client has been told of the shutdown.
 func TestFastShutdownIsNotHeldUp(t *testing.T) {
 	t.Parallel()
 	db := harness.PrivatePostgres(t, localpg.Options{})
@@ -953,7 +953,7 @@ func TestFastShutdownIsNotHeldUp(t *testing.T) {
 	receive(t, c, 100)
 	stopped := make(chan error, 1)
 	go func() { stopped <- db.Server.Stop(t.Context(), localpg.Fast) }()
-	// What tells the pipeline: 57P01 or 57P03 on any other connection.
+	// The pipeline learns of the shutdown by 57P01 or 57P03 on any other connection.
 	harness.Eventually(t, patience, func() error {
 		_, err := connect(t.Context(), b.cfg.withDefaults())
 		if !errors.Is(err, ErrShutdown) {
@@ -980,7 +980,7 @@ func permanentError(err error) bool {
 	return errors.As(err, &e) && e.Permanent
 }
 
-// A heartbeat over a connection that became silent ends: what else is done regularly waits for it.
+// A heartbeat over a dead connection ends in time, because other periodic work waits for it.
 func TestAHeartbeatHasItsTime(t *testing.T) {
 	t.Parallel()
 	db, proxy := harness.Postgres(t).Proxied(t)
@@ -1011,7 +1011,7 @@ func TestRefusals(t *testing.T) {
 		cfg := b.cfg
 		cfg.DSN = dsn
 		var err error
-		harness.Eventually(t, patience, func() error { // a refused walsender takes a moment to leave
+		harness.Eventually(t, patience, func() error { // a refused walsender takes a moment to end
 			var c *Conn
 			if c, err = Lead(t.Context(), cfg); err == nil {
 				c.Kill()
@@ -1036,7 +1036,7 @@ func TestRefusals(t *testing.T) {
 
 	b.cfg.DSN = db.Server.DSNAs(db.Name, "streamer", "p") + "&pool_max_conns=3&default_query_exec_mode=exec"
 	c := b.lead(t)
-	db.Exec(t, `CREATE ROLE rds_superuser`) // a sign of Amazon RDS, where it is set in another way
+	db.Exec(t, `CREATE ROLE rds_superuser`) // a sign of Amazon RDS, where the setting is changed in another way
 	_, v := b.judge(t, c, Identity{})
 	db.Exec(t, `DROP ROLE rds_superuser`)
 	_, err := c.MakeSlot(t.Context(), Make, time.Second)
@@ -1052,7 +1052,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	// Both walsenders are taken.
+	// Both walsenders are in use.
 	another := b.cfg
 	another.Slot = "another"
 	second, err := Lead(t.Context(), another)
@@ -1122,7 +1122,7 @@ func TestStreamingRoleNeedsReplicationOnly(t *testing.T) {
 	}
 }
 
-// Behind a pooler that gives each statement another session the lock is gone.
+// Behind a pooler that gives each statement another session, the lock is lost.
 func TestLostLockIsNoticed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t).init(t)
@@ -1161,11 +1161,11 @@ func TestLockIsTheDocumentedOne(t *testing.T) {
 	}
 }
 
-// The holder's process is stopped, not killed: its kernel goes on answering.
+// The leader's process is stopped, not killed: its kernel still answers.
 func TestStoppedLeaderLosesItsLead(t *testing.T) {
 	t.Parallel()
 	b := newBench(t).init(t)
-	c := b.stream(t) // never says a word again
+	c := b.stream(t) // never sends anything again
 	began := time.Now()
 	successor := b.lead(t)
 	if took := time.Since(began); took > b.cfg.SenderTimeout+20*time.Second {
@@ -1193,7 +1193,7 @@ func TestTLS(t *testing.T) {
 	}
 	receive(t, c, 10_000)
 	c.NoteInsert(0)
-	// Timeouts in the middle of everything lose nothing.
+	// Timeouts at any point lose nothing.
 	for i := range 200 {
 		if err := c.SendStatus(0); err != nil {
 			t.Fatal(err)
@@ -1222,8 +1222,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// Somebody makes schema outbox_cdc while an administrator's init is under way:
-// their trigger is not fired.
+// If another role makes schema outbox_cdc while an administrator's init runs, that role's trigger does not
+// fire.
 func TestASchemaMadeDuringInitIsNotTrusted(t *testing.T) {
 	b := newBench(t)
 	other := pgx.Identifier{b.Name + "_other"}.Sanitize()

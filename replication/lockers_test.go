@@ -9,9 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// LockersOf tells who has a table or a partition of it locked, without waiting for the lock. It
-// does not tell who else waits, and its text stays the same while the same transaction has the
-// lock.
+// LockersOf returns who has a table or a partition of it locked, and does not wait for the lock. It does not
+// return other sessions that wait. Its text stays the same while the same transaction holds the lock.
 func TestWhoHasATableLocked(t *testing.T) {
 	db := harness.Postgres(t)
 	db.Exec(t, `CREATE TABLE whole (part int) PARTITION BY LIST (part); CREATE TABLE leaf PARTITION OF whole FOR VALUES IN (1); CREATE TABLE other ()`)

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// In whatever pieces a long change of a row comes, the same is kept of it: its short
-// values, and the lengths of the others. The next message is found behind it.
+// In whatever pieces a long change of a row arrives, the same parts are kept: its short values, and the
+// lengths of the others. The message after it is read correctly.
 func TestLongMessage(t *testing.T) {
 	t.Parallel()
 	const most = 16 << 10

@@ -9,7 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// A newer server is asked whether it has each column that our statements name; the newest known one has them all.
+// A newer server is asked whether it has each column that our statements name. The newest known server has
+// all of them.
 func TestWhatANewerServerLacks(t *testing.T) {
 	t.Parallel()
 	db := harness.Postgres(t)
@@ -63,8 +64,8 @@ func TestWhatANewerServerLacks(t *testing.T) {
 	}
 }
 
-// A server that lacks what a stream needs is not streamed from, and nothing is made there. What it does not tell
-// is a warning.
+// If a server lacks something that a stream needs, the program does not stream from it and makes nothing
+// there. If it only hides a fact, there is a warning.
 func TestANewerServerIsJudged(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Slot: "s", Publication: "p"}

@@ -10,8 +10,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// Through a PgBouncer that knows replication connections (from 1.23 on) a process leads and streams in every pool
-// mode: such a connection has a server connection to itself. Any other PgBouncer is refused, with what to do.
+// Through a PgBouncer that supports replication connections (from 1.23 on), a process leads and streams in
+// every pool mode: such a connection has a server connection of its own. An older PgBouncer is refused with a
+// hint.
 func TestReplicationThroughAPooler(t *testing.T) {
 	for _, mode := range []string{"session", "transaction"} {
 		t.Run(mode, func(t *testing.T) { throughAPooler(t, mode) })

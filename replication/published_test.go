@@ -13,8 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// The catalogues give what pg_publication_tables lists, for every kind of publication and
-// table.
+// Our list from the catalogues equals pg_publication_tables, for every kind of publication and table.
 func TestPublishedIsWhatTheServerLists(t *testing.T) {
 	t.Parallel()
 	db := harness.Postgres(t)
@@ -53,13 +52,13 @@ func TestPublishedIsWhatTheServerLists(t *testing.T) {
 	const listed = `SELECT coalesce(string_agg(concat_ws(' ', pubname, relid::regclass, attnames, rowfilter), E'\n' ORDER BY pubname, relid::regclass::text), '') FROM published`
 	got := harness.One[string](t, db, sql.WithPublished(version, listed))
 	want := harness.One[string](t, db, sql.WithPublished(0, listed))
-	if version == 15 { // its list has generated columns, but it does not publish them
+	if version == 15 { // its view lists generated columns, but the server does not publish them
 		want = strings.ReplaceAll(want, `, "made"`, "")
 	}
 	if got != want || want == "" {
 		t.Errorf("taken from the catalogues:\n%s\n\nlisted by the server:\n%s", got, want)
 	}
-	// With thousands of tables, a reader asks for its own only.
+	// Even with thousands of tables, a reader's statement only reads its own tables.
 	conn := db.Conn(t)
 	rows, err := conn.Query(t.Context(), "EXPLAIN "+sql.WithPublished(version, `SELECT attnames, rowfilter FROM published WHERE relid = 's.plain'::regclass`))
 	if err != nil {
@@ -71,7 +70,7 @@ func TestPublishedIsWhatTheServerLists(t *testing.T) {
 	}
 }
 
-// A locked partition, or a locked table of another stream, keeps no inspection waiting.
+// A locked partition, or a locked table of another stream, does not delay an inspection.
 func TestInspectionWaitsForNoLock(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

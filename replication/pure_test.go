@@ -18,7 +18,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sql"
 )
 
-// Columns that came later than their table are what an upgrade needs init for, so init looks for each.
+// After an upgrade, init has to add the columns that are younger than their table, so init checks for each of
+// them.
 func TestInitLooksForEachColumnThatCameLater(t *testing.T) {
 	plan, err := InitPlan(&State{}, Setup{Stream: "s", NoSlot: true})
 	if err != nil {
@@ -35,8 +36,8 @@ func TestInitLooksForEachColumnThatCameLater(t *testing.T) {
 	}
 }
 
-// On RDS and Aurora nobody may have the attribute REPLICATION: a role is granted instead, by init
-// and by the hints of what it could not make.
+// On RDS and Aurora no role may have the attribute REPLICATION. A role is granted instead, both by init and
+// in the hints about what init could not do.
 func TestWhereARoleLetsReplicate(t *testing.T) {
 	rds, setup := platform.Of(platform.Signs{Roles: []string{"rds_superuser"}}), Setup{StreamRole: "streamer", WriteRole: "writer", NoSlot: true}
 	for _, c := range []struct {
@@ -54,7 +55,8 @@ func TestWhereARoleLetsReplicate(t *testing.T) {
 	}
 }
 
-// A refusal of the output plugin is no lack of rights: both ways to meet it name the setting.
+// A refusal of the output plugin is not a lack of rights. In both places where it can occur, the hint names
+// the setting.
 func TestAPluginThatMayNotBeUsed(t *testing.T) {
 	refused := func(hint string) error { return &pgconn.PgError{Code: "42501", Message: "no", Hint: hint} }
 	named := refused(`add it to "output_plugin_libraries" and reload`)
@@ -99,8 +101,7 @@ func FuzzCopyData(f *testing.F) {
 	})
 }
 
-// trickle serves bytes in pieces of the given sizes, with a timeout between
-// any two, then the end.
+// trickle serves bytes in pieces of the given sizes, with a timeout between any two, and then the end.
 type trickle struct {
 	net.Conn
 	data  []byte
@@ -125,8 +126,8 @@ func (c *trickle) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// However the bytes are cut, and with a timeout at every cut, the same frames
-// come out; nothing panics, and no more memory is taken than bytes came.
+// However the bytes are cut, and with a timeout at every cut, the same frames come out. Nothing panics, and
+// no more memory is used than bytes came.
 func FuzzFrames(f *testing.F) {
 	message := func(kind byte, body string) []byte {
 		return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body)+4)), body...)
@@ -280,7 +281,7 @@ func TestReplaced(t *testing.T) {
 	}{
 		{nil, oids{"a.b": 5}, ""},
 		{oids{"a.b": 5}, oids{"a.b": 5}, ""},
-		{oids{"a.b": 5}, oids{}, ""}, // configured no longer
+		{oids{"a.b": 5}, oids{}, ""}, // no longer configured
 		{oids{"a.b": 0}, oids{"a.b": 5}, ""},
 		{oids{"a.b": 5, "c.d": 6}, oids{"a.b": 5, "c.d": 7}, "table c.d is another table than before"},
 		{oids{"a.b": 5}, oids{"a.b": 0}, "table a.b is gone"},
@@ -328,7 +329,7 @@ func TestParseHistory(t *testing.T) {
 	}
 }
 
-// soundState is a server on which nothing is wrong; each case spoils one thing.
+// soundState returns a server on which nothing is wrong. Each case spoils one thing.
 func soundState() (*State, *Config, outbox.Identity) {
 	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{ID: []string{"id"}, Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "payload"}}}}
 	s := &State{
@@ -490,7 +491,7 @@ func TestJudgeTables(t *testing.T) {
 	}
 }
 
-// generated makes the payload a generated column that does not come through the publication.
+// generated makes the payload a generated column that the publication does not publish.
 func generated(s *State, ts *TableState, version int, stored bool) {
 	s.Version, s.Slot.Failover = version, true
 	ts.Generated = map[string]bool{"payload": stored, "other": true}

@@ -17,8 +17,8 @@ func filtered(conditions ...outbox.RowCondition) *outbox.Table {
 	}}
 }
 
-// One publication per condition: the server takes it, prints it so that it is known again,
-// and has it only where a row filter can.
+// There is one publication per condition. The server accepts the condition, prints it in a form that is
+// recognised again, and has it only where a row filter can express it.
 func TestRowFiltersOfMappings(t *testing.T) {
 	t.Parallel()
 	db := harness.Postgres(t)
@@ -81,7 +81,7 @@ func TestRowFiltersOfMappings(t *testing.T) {
 	}
 }
 
-// Filters of other conditions, or of somebody else, are told; init replaces them where the
+// A filter with other conditions, or one that somebody else made, is reported. init replaces it if the
 // publication is ours and the table has state.
 func TestRowFiltersAreReplaced(t *testing.T) {
 	t.Parallel()

@@ -9,9 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// Publications take the condition of a share whatever the key column's type, and
-// print it so that it is known again; each row, one with a NULL key too, comes
-// through exactly one of them.
+// Publications accept the condition of a share for every type of key column, and print it in a form that is
+// recognised again. Each row, also one with a NULL key, comes through exactly one of the publications.
 func TestSharesOfATable(t *testing.T) {
 	t.Parallel()
 	db := harness.Postgres(t)
@@ -71,7 +70,7 @@ func TestSharesOfATable(t *testing.T) {
 	}
 }
 
-// Before version 15 nothing can be split, which is said before anything is made.
+// Before version 15 a table cannot be split. That is reported before anything is made.
 func TestNoSharesBeforeRowFilters(t *testing.T) {
 	t.Parallel()
 	table := &outbox.Table{Schema: "public", Name: "outbox", Share: outbox.Share{Part: 1, Of: 2}, Mapping: outbox.Mapping{ID: []string{"id"}}}

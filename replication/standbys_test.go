@@ -9,7 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// Those who wait for the lead are told; the leader, other streams' processes and other connections are not.
+// Sessions that wait for the lead are returned. The leader, other streams' processes and other connections
+// are not.
 func TestWhoWaitsForTheLead(t *testing.T) {
 	db := harness.Postgres(t)
 	pool := db.Pool(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// tlsServer is a server with a certificate that it signed itself.
+// tlsServer returns a server with a self-signed certificate.
 func tlsServer(t *testing.T) *harness.DB {
 	t.Helper()
 	db := harness.PrivatePostgres(t, localpg.Options{})

@@ -12,8 +12,8 @@ import (
 
 const benchRows = 100_000
 
-// BenchmarkMarking compares the updater with the bare statement that sets the bar: unnest
-// UPDATEs of 1000 rows on one connection.
+// BenchmarkMarking compares the updater with the bare statement, which is the limit: unnest UPDATEs of 1000
+// rows on one connection.
 func BenchmarkMarking(b *testing.B) {
 	b.Run("bare", func(b *testing.B) {
 		for range b.N {
@@ -40,8 +40,8 @@ func BenchmarkMarking(b *testing.B) {
 	}
 }
 
-// BenchmarkMarkingUnits compares marks in the transactions that note their units, of 1000 rows
-// each, with marks as at least once writes them, in turn.
+// BenchmarkMarkingUnits compares two ways of marking in turn: in the transactions that note their units (of
+// 1000 rows each), and as with at-least-once delivery.
 func BenchmarkMarkingUnits(b *testing.B) {
 	for _, exactly := range []bool{false, true, false, true} {
 		b.Run(fmt.Sprintf("once=%v", exactly), func(b *testing.B) {
@@ -58,7 +58,7 @@ func BenchmarkMarkingUnits(b *testing.B) {
 	}
 }
 
-// feedUnits gives whole units, ten at a time.
+// feedUnits sends whole units, ten at a time.
 func (b *bench) feedUnits(rows []*outbox.Row, exactly bool) {
 	given, answered := 0, 0
 	for answered < len(rows) {
@@ -95,7 +95,7 @@ func (b *bench) bare(rows []*outbox.Row) {
 	}
 }
 
-// feed gives marks as a stream does: with a bound on how many are in flight.
+// feed sends marks as a stream does: with a bound on the marks in flight.
 func (b *bench) feed(rows []*outbox.Row) {
 	const inFlight = 10_000
 	given, answered := 0, 0

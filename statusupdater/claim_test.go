@@ -22,8 +22,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// The other relay's own statements: it claims by status, passing over rows that
-// are locked (advert-market's JooqOutboxRepository.findPendingBatch).
+// The other relay's own statements. It claims rows by status and skips locked ones (advert-market's
+// JooqOutboxRepository.findPendingBatch).
 const (
 	pollerClaims = `UPDATE notification_outbox SET status = 'PROCESSING' WHERE id IN (
 		SELECT id FROM notification_outbox WHERE status = 'PENDING' AND created_at < now() - interval '1 second'
@@ -51,8 +51,8 @@ func (b *bench) notifications(n int) []*outbox.Row {
 		FROM generate_series(1, %d) RETURNING id::text`, n))
 }
 
-// claim claims rows and checks the answers, in the rows' order. It puts claimed rows in the place
-// of the given ones.
+// claim claims rows and checks the answers, in the rows' order. It replaces the given rows by the claimed
+// ones.
 func (b *bench) claim(rows []*outbox.Row, want ...outbox.CheckState) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
@@ -120,7 +120,7 @@ func TestWhatAClaimSaysOfRowsThatItDoesNotGet(t *testing.T) {
 		outbox.CheckTaken, outbox.CheckSettled, outbox.CheckFailed, outbox.CheckSettled, outbox.CheckTaken, outbox.CheckPending,
 	}
 	b.claim(rows, want...)
-	want[5] = outbox.CheckTaken // by the claim before
+	want[5] = outbox.CheckTaken // by the earlier claim
 	b.claim(rows, want...)
 	exec(t, poller, `COMMIT`)
 	b.updater.Unclaim(rows[5])
@@ -133,9 +133,8 @@ func TestWhatAClaimSaysOfRowsThatItDoesNotGet(t *testing.T) {
 	})
 }
 
-// Rows are claimed and marked while another relay claims, delivers, and dies,
-// and while ordinary marks of the same rows come from elsewhere: each row is
-// delivered by exactly one of them, and nobody waits for ever.
+// Rows are claimed and marked while another relay claims, delivers and dies, and while ordinary marks of the
+// same rows come from elsewhere. Each row is delivered by exactly one of them, and nobody waits for ever.
 func TestClaimsBesideAPollerAtWork(t *testing.T) {
 	b := newBenchOn(t, harness.Postgres(t), fixture.Claimed(), Config{LockTimeout: 100 * time.Millisecond, LockedRetry: 50 * time.Millisecond})
 	rows := b.notifications(1500)
@@ -154,7 +153,7 @@ func TestClaimsBesideAPollerAtWork(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(rows)%300 == 0 {
-			exec(t, poller, `ROLLBACK`) // it died
+			exec(t, poller, `ROLLBACK`) // the relay died
 		} else {
 			exec(t, poller, pollerDelivered)
 			exec(t, poller, `COMMIT`)
@@ -204,8 +203,8 @@ func TestOrdinaryMarksWaitForAClaim(t *testing.T) {
 	}
 }
 
-// The session is killed while a claim is open: the poller gets what was locked,
-// marks that had come and those that come later are written all the same.
+// The session is killed while a claim is open. The poller gets the rows that were locked. Marks that had
+// come, and marks that come later, are written all the same.
 func TestAClaimIsLostWithItsSession(t *testing.T) {
 	b := newBenchOn(t, harness.Postgres(t), fixture.Claimed(), Config{ClaimIdle: 300 * time.Millisecond})
 	rows := b.notifications(4)
@@ -218,14 +217,13 @@ func TestAClaimIsLostWithItsSession(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	b.expect(outbox.MarkSent, rows[2], outbox.MarkedSent, 0)
-	if ids := poll(t, b.db.Conn(t)); len(ids) != 2 { // the one that was charged, and the last
+	if ids := poll(t, b.db.Conn(t)); len(ids) != 2 { // the charged one and the last one
 		t.Fatalf("the poller took %v", ids)
 	}
 	b.claim(rows, outbox.CheckSettled, outbox.CheckTaken, outbox.CheckSettled, outbox.CheckTaken)
 }
 
-// A claim stays for as long as it takes, but not when nobody is there any more:
-// the server ends a session that says nothing.
+// A claim lasts as long as it needs, but not after its process is gone: the server ends a silent session.
 func TestAClaimOutlivesItsIdleTimeOnlyWhileWeLive(t *testing.T) {
 	db := harness.Postgres(t)
 	db.Exec(t, fixture.Claimed().DDL)
@@ -255,7 +253,7 @@ func TestAClaimOutlivesItsIdleTimeOnlyWhileWeLive(t *testing.T) {
 	})
 }
 
-// A COMMIT whose reply is lost: the attempt was charged and is not charged twice.
+// If the reply to a COMMIT is lost, the attempt was charged, and it is not charged again.
 func TestALostReplyToAClaimsCommitChargesOnce(t *testing.T) {
 	t.Parallel()
 	db := harness.PrivatePostgres(t, localpg.Options{})
@@ -295,8 +293,7 @@ func TestALostReplyToAClaimsCommitChargesOnce(t *testing.T) {
 	b.want("DELIVERED0v1 PENDING1v1", claimStates)
 }
 
-// A statement that the database refuses ends the claim; the ordinary way finds
-// the row that it is about.
+// A statement that the database refuses ends the claim. The ordinary way then finds the row that causes it.
 func TestARefusedMarkOfAClaimedRow(t *testing.T) {
 	b := newBench(t, fixture.Claimed())
 	rows := b.notifications(10)
@@ -335,7 +332,7 @@ func TestClaimsThatAreRefused(t *testing.T) {
 	wantTableError(t, err, "does not exist")
 }
 
-// A Claim that is given up leaves nothing locked.
+// A Claim that is given up leaves no row locked.
 func TestAClaimThatNobodyWaitsForAnyMore(t *testing.T) {
 	b := newBench(t, fixture.Claimed())
 	rows := b.notifications(1)
@@ -383,8 +380,8 @@ func (d *delivery) publish(who, id string) {
 	d.by[id] = who
 }
 
-// Several claims and several pollers at once, each of which gives up halfway now
-// and then: no row is published twice, and each ends.
+// Several claims and several pollers run at once, and each sometimes gives up halfway. No row is published
+// twice, and each of them ends.
 func TestClaimsAndPollersAtOnce(t *testing.T) {
 	const total = 600
 	b := newBench(t, fixture.Claimed())
@@ -440,8 +437,8 @@ func TestClaimsAndPollersAtOnce(t *testing.T) {
 	b.want(strconv.Itoa(len(d.by)), `SELECT count(*)::text FROM notification_outbox WHERE status = 'DELIVERED'`)
 }
 
-// claimSome claims some rows; most that it gets are published and marked, the
-// others charged, or given back.
+// claimSome claims some rows. Of those that it gets, most are published and marked; the others are charged or
+// given back.
 func (b *bench) claimSome(ctx context.Context, rows []*outbox.Row, random *rand.Rand, d *delivery) error {
 	var some []*outbox.Row
 	for range 10 {
@@ -468,7 +465,7 @@ func (b *bench) claimSome(ctx context.Context, rows []*outbox.Row, random *rand.
 	return err
 }
 
-// pollSome is a tick of the poller, which fails before it publishes now and then.
+// pollSome is one tick of the poller, which sometimes fails before it publishes.
 func pollSome(ctx context.Context, conn *pgx.Conn, random *rand.Rand, d *delivery) error {
 	rows, err := conn.Query(ctx, strings.Replace(pollerClaims, "LIMIT 50", "LIMIT 3", 1))
 	if err != nil {
@@ -492,7 +489,7 @@ func pollSome(ctx context.Context, conn *pgx.Conn, random *rand.Rand, d *deliver
 	return nil
 }
 
-// A claim spans tables; one that refuses is named, and nothing stays locked.
+// A claim spans tables. If one table refuses, the error names it, and no row stays locked.
 func TestAClaimOfSeveralTables(t *testing.T) {
 	b := newBench(t, fixture.Claimed())
 	queue := fixture.Deleting()

@@ -17,7 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// bench is an updater that runs on a database with one layout's table.
+// bench is an updater that runs on a database with the table of one layout.
 type bench struct {
 	t       testing.TB
 	db      *harness.DB
@@ -31,7 +31,7 @@ func newBench(t testing.TB, l fixture.Layout) *bench {
 	return newBenchOn(t, harness.Postgres(t), l, Config{})
 }
 
-// newBenchOn makes the table and runs an updater for as long as the test.
+// newBenchOn makes the table, and runs an updater until the test ends.
 func newBenchOn(t testing.TB, db *harness.DB, l fixture.Layout, cfg Config) *bench {
 	t.Helper()
 	db.Exec(t, l.DDL)
@@ -68,7 +68,7 @@ func pool(t testing.TB, dsn string) *pgxpool.Pool {
 	return p
 }
 
-// insert adds rows by an INSERT … RETURNING that gives the row's id as text.
+// insert adds rows by an INSERT … RETURNING that returns the row's id as text.
 func (b *bench) insert(sql string) []*outbox.Row {
 	b.t.Helper()
 	conn := b.db.Conn(b.t)

@@ -24,7 +24,7 @@ func (q *queue) tryTake() (batch, bool) {
 	return batch{}, false
 }
 
-// No table gets all workers, and slow ones together do not either.
+// No table gets all workers, and all slow tables together do not either.
 func TestAWorkerIsLeftForOthers(t *testing.T) {
 	slow, other, good := &outbox.Table{Name: "slow"}, &outbox.Table{Name: "other"}, &outbox.Table{Name: "good"}
 	q := newQueue(10, 3, 3)
@@ -52,12 +52,12 @@ func TestAWorkerIsLeftForOthers(t *testing.T) {
 		refused[i].Refused = true
 	}
 	q.put(refused)
-	taken(1) // one was taken before its table was slow
+	taken(1) // taken before its table was slow
 	q.put(sentOf(good, 10))
 	taken(1)
 }
 
-// A batch is as small as its items ask for.
+// A batch is as small as its items require.
 func TestBatchesAreAsSmallAsTheirItemsAre(t *testing.T) {
 	q := newQueue(10, 9, 1)
 	table := &outbox.Table{}

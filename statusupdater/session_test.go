@@ -33,8 +33,8 @@ func noneInUse(pool *pgxpool.Pool) func() error {
 	}
 }
 
-// A connection is kept for one table, and for a time. What the table's triggers leave in the session
-// is there for its own next batch only.
+// A connection is kept for one table, for a limited time. Only that table's next batch meets what the table's
+// triggers left in the session.
 func TestASessionIsKeptForOneTable(t *testing.T) {
 	pool := ownPool(t, harness.Postgres(t))
 	orders, payments := &outbox.Table{Name: "orders"}, &outbox.Table{Name: "payments"}
@@ -80,7 +80,7 @@ func TestASessionIsKeptForOneTable(t *testing.T) {
 	harness.Eventually(t, 10*time.Second, noneInUse(pool))
 }
 
-// A lock that a trigger leaves is not held for long, though marks of its table go on.
+// A lock that a trigger leaves is released soon, even while marks of its table go on.
 func TestATriggersLockIsGivenBackBetweenMarks(t *testing.T) {
 	db := harness.Postgres(t)
 	b := newBenchOn(t, db, fixture.Im2be(), Config{Pool: ownPool(t, db), Pace: time.Nanosecond})
@@ -91,7 +91,7 @@ func TestATriggersLockIsGivenBackBetweenMarks(t *testing.T) {
 	for i, row := range b.im2be(5000) {
 		b.do(outbox.MarkSent, "", row)
 		b.await(1)
-		if i == 0 { // the session that marked has it
+		if i == 0 { // the session that marked has the lock
 			go func() {
 				_, err := others.Exec(t.Context(), `SELECT pg_advisory_lock(4713), pg_advisory_unlock(4713)`)
 				locked <- err
@@ -109,8 +109,8 @@ func TestATriggersLockIsGivenBackBetweenMarks(t *testing.T) {
 	t.Fatal("nobody else got the lock while rows were marked")
 }
 
-// A role or a setting that a trigger leaves keeps no other row of its table from being marked,
-// and has one statement fail at most.
+// A role or a setting that a trigger leaves does not keep other rows of its table from being marked. It makes
+// at most one statement fail.
 func TestWhatATriggerLeavesRefusesNoRow(t *testing.T) {
 	t.Parallel()
 	for _, left := range []string{"SET ROLE pg_monitor", "SET SESSION AUTHORIZATION pg_monitor", "SET default_transaction_read_only = on"} {
@@ -134,7 +134,7 @@ func TestWhatATriggerLeavesRefusesNoRow(t *testing.T) {
 	}
 }
 
-// The tally of exactly-once delivery is never written with a role that a trigger left.
+// The tally of exactly-once delivery is never written under a role that a trigger left.
 func TestATriggersRoleDoesNotMeetTheTally(t *testing.T) {
 	db, l := harness.Postgres(t), fixture.Plain()
 	prepareOnce(t, db, l)

@@ -44,8 +44,8 @@ func TestAttemptsAreChargedUntilTheBudgetIsUsedUp(t *testing.T) {
 	b.expect(outbox.MarkSent, row, outbox.MarkedSettled, 0)
 }
 
-// A row that spends its budget is FAILED by one attempt, as if it had been tried that often; without a budget it is
-// tried again.
+// A mark with Spends makes the row FAILED by one attempt, with the count of its whole budget. Without a
+// budget the row is tried again.
 func TestARowSpendsItsBudget(t *testing.T) {
 	b := newBench(t, fixture.Im2be())
 	rows := b.im2be(3)
@@ -71,8 +71,8 @@ func TestARowSpendsItsBudget(t *testing.T) {
 	}
 }
 
-// A row that was deleted, and another inserted with its id, are two: whatever
-// comes late of the first does not touch the second.
+// A deleted row, and a later row with the same id, are two rows: a late mark of the first does not touch the
+// second.
 func TestALateMarkFindsNoOtherRow(t *testing.T) {
 	t.Parallel()
 	for _, sqlType := range []string{"timestamptz", "timestamp"} {
@@ -103,8 +103,7 @@ func lateMarks(t *testing.T, l fixture.Layout, sqlType string) {
 	b.expect(outbox.MarkSent, ours, outbox.MarkedSent, 0)
 }
 
-// An attempt that is not to be charged writes nothing, and says whether the row
-// is still to be tried.
+// An uncharged attempt writes nothing. Its answer says whether the row is still to be tried.
 func TestUnchargedAttempts(t *testing.T) {
 	b := newBench(t, fixture.Im2be())
 	rows := b.im2be(2)

@@ -17,8 +17,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// When a trigger fails because the server does, such as for a full disk, no row is refused,
-// however long that lasts.
+// If a trigger fails because the server does, as with a full disk, no row is refused, however long that
+// lasts.
 func TestWhatTheServerLacksRefusesNoRow(t *testing.T) {
 	t.Parallel()
 	b := newBenchOn(t, harness.Postgres(t), fixture.Im2be(), Config{LockedRetry: 5 * time.Millisecond, BackoffMin: 5 * time.Millisecond, BackoffMax: 10 * time.Millisecond})
@@ -40,7 +40,7 @@ func TestWhatTheServerLacksRefusesNoRow(t *testing.T) {
 	}
 }
 
-// idle is an Updater that does not run, and asks no server.
+// idle returns an Updater that does not run and uses no server.
 func idle(t *testing.T, cfg Config) *Updater {
 	t.Helper()
 	cfg.Pool = pool(t, "postgres://127.0.0.1:1/none?sslmode=disable")
@@ -49,11 +49,11 @@ func idle(t *testing.T, cfg Config) *Updater {
 
 func (u *Updater) processOf(b batch) *process {
 	key := b.key
-	key.free = true // locked rows are passed over already
+	key.free = true // locked rows are skipped already
 	return &process{Updater: u, session: &session{pool: u.cfg.Pool}, key: key, slow: b.slow, backoff: u.newBackoff()}
 }
 
-// A row is refused for failures that usually pass only when it was tried alone often enough.
+// A row is refused for errors that are usually temporary only after it was tried alone often enough.
 func TestOnlyTriesOfARowAloneAreHeldAgainstIt(t *testing.T) {
 	u := idle(t, Config{LockedRetry: time.Millisecond, BackoffMax: time.Millisecond})
 	u.queue.put(sentOf(&outbox.Table{Name: "outbox"}, 100))
@@ -86,7 +86,7 @@ func TestTheWaitForATryAloneGrows(t *testing.T) {
 	}
 }
 
-// A statement that a short limit ended does not keep its table slow.
+// A statement that ended at a short limit does not keep its table slow.
 func TestOnlyTheWholeTimeoutMakesATableSlow(t *testing.T) {
 	u := idle(t, Config{})
 	table := &outbox.Table{Name: "outbox"}
@@ -99,7 +99,7 @@ func TestOnlyTheWholeTimeoutMakesATableSlow(t *testing.T) {
 	}
 }
 
-// Where statements have little time, connections have as much as ever.
+// If statements have a short limit, connecting still has its usual time.
 func TestASlowConnectionHoldsNoSlowTableUp(t *testing.T) {
 	t.Parallel()
 	db := harness.Postgres(t)
@@ -119,8 +119,8 @@ func TestASlowConnectionHoldsNoSlowTableUp(t *testing.T) {
 	b.expect(outbox.MarkSent, b.im2be(1)[0], outbox.MarkedSent, 0)
 }
 
-// A short limit may find a slow server, not a bad row: the try that refuses a row has the
-// whole timeout.
+// A short limit may be exceeded because of a slow server, not a bad row. So the try that refuses a row has
+// the whole timeout.
 func TestARowIsRefusedOnlyAfterTheWholeTimeout(t *testing.T) {
 	t.Parallel()
 	b := newBenchOn(t, harness.Postgres(t), fixture.Im2be(), Config{SlowTimeout: 200 * time.Millisecond, LockedRetry: 10 * time.Millisecond})
@@ -131,7 +131,7 @@ func TestARowIsRefusedOnlyAfterTheWholeTimeout(t *testing.T) {
 	b.expect(outbox.MarkSent, row, outbox.MarkedSent, 0)
 }
 
-// Ending a hung statement of ours ends no session of another database.
+// Ending a hung statement of ours does not end a session of another database.
 func TestOnlySessionsOfTheDatabaseAreEnded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fixture.Im2be())

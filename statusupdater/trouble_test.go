@@ -24,7 +24,7 @@ func exec(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
 
 func eventID(row *outbox.Row) string { return outbox.SplitID(row.ID)[1] }
 
-// Rows that somebody has locked wait; all others are marked meanwhile.
+// Rows that another session has locked wait, while all other rows are marked.
 func TestLockedRowsHoldNobodyUp(t *testing.T) {
 	b := newBenchOn(t, harness.Postgres(t), fixture.Im2be(), Config{LockTimeout: 200 * time.Millisecond, LockedRetry: 50 * time.Millisecond})
 	rows := b.im2be(1500)
@@ -36,7 +36,8 @@ func TestLockedRowsHoldNobodyUp(t *testing.T) {
 	b.do(outbox.MarkAttempt, "x", b.im2be(1)...)
 	b.await(1)
 	b.want("3", `SELECT count(*)::text FROM outbox WHERE status = 'PENDING'`)
-	// Each of the two is set aside when its own batch has been tried again, not when the others are marked.
+	// Each of the two is set aside when its own batch has been tried again, not when the other rows are
+	// marked.
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		got := b.updater.Stats()
 		if got.Waiting == 2 && got.Locked >= 2 {
@@ -56,7 +57,7 @@ func TestALockedRowIsChargedOnce(t *testing.T) {
 	row := b.im2be(1)[0]
 	conn := b.db.Conn(t)
 	exec(t, conn, `BEGIN`)
-	exec(t, conn, `UPDATE outbox SET retries = 1`) // the incumbent charges it too
+	exec(t, conn, `UPDATE outbox SET retries = 1`) // the other relay charges the row too
 	b.do(outbox.MarkAttempt, "x", row)
 	harness.Eventually(t, 20*time.Second, func() error {
 		if b.updater.Stats().Locked == 0 {
@@ -87,7 +88,7 @@ func TestALockedTableIsWaitedFor(t *testing.T) {
 	b.want("10", `SELECT count(*)::text FROM outbox WHERE status = 'SENT'`)
 }
 
-// A trigger that raises refuses its rows and no others.
+// A trigger that raises an error makes its rows refused, and no others.
 func TestARowThatIsRefusedIsFoundAmongOthers(t *testing.T) {
 	b := newBench(t, fixture.Im2be())
 	rows := b.im2be(1000)
@@ -107,7 +108,7 @@ func TestARowThatIsRefusedIsFoundAmongOthers(t *testing.T) {
 	b.want("998", `SELECT count(*)::text FROM outbox WHERE status = 'SENT'`)
 }
 
-// However many of a batch are refused, the one that is not is marked.
+// However many rows of a batch are refused, the good one is marked.
 func TestEveryRowOfABatchIsTried(t *testing.T) {
 	b := newBench(t, fixture.Im2be())
 	rows := b.im2be(100)
@@ -123,11 +124,11 @@ func TestEveryRowOfABatchIsTried(t *testing.T) {
 	if n := b.updater.Stats().Statements; n > 210 {
 		t.Fatalf("%d statements", n)
 	}
-	// Attempts are another statement.
+	// Attempts use another statement.
 	b.expect(outbox.MarkAttempt, rows[0], outbox.MarkedRetry, 1)
 }
 
-// A trigger that undoes a mark refuses it without a word.
+// A trigger that silently undoes a mark makes the row refused.
 func TestAMarkThatIsUndone(t *testing.T) {
 	b := newBench(t, fixture.Im2be())
 	rows := b.im2be(3)
@@ -163,7 +164,7 @@ func TestDDLBetweenMarks(t *testing.T) {
 	}
 }
 
-// A table that was altered is compared with its archive before another row is moved.
+// After a table was altered, it is compared with its archive before another row is moved.
 func TestDDLBetweenMovesToAnArchive(t *testing.T) {
 	b := newBench(t, fixture.Layout{
 		DDL: `CREATE TABLE outbox (id bigint PRIMARY KEY, status text NOT NULL DEFAULT 'PENDING', price numeric(6, 2)); CREATE TABLE archive (LIKE outbox INCLUDING ALL)`,
@@ -182,7 +183,7 @@ func TestDDLBetweenMovesToAnArchive(t *testing.T) {
 	}
 	b.db.Exec(t, `ALTER TABLE archive ALTER price TYPE numeric(12, 4)`)
 	b.expect(outbox.MarkSent, rows[1], outbox.MarkedSent, 0)
-	b.db.Exec(t, `ALTER TABLE archive ADD more text`) // which it may have
+	b.db.Exec(t, `ALTER TABLE archive ADD more text`) // an archive may have further columns
 	b.expect(outbox.MarkSent, rows[2], outbox.MarkedSent, 0)
 	b.want("1.2345 1.2345", `SELECT string_agg(price::text, ' ') FROM archive WHERE id > 1 AND status = 'SENT'`)
 }
@@ -199,14 +200,14 @@ func TestRevokedPrivileges(t *testing.T) {
 	b.expect(outbox.MarkSent, rows[0], outbox.MarkedSent, 0)
 	db.Exec(t, `REVOKE UPDATE ON outbox FROM writer`)
 	b.expect(outbox.MarkSent, rows[1], outbox.MarkedRefused, 0)
-	// Column privileges are enough.
+	// Privileges on the columns are enough.
 	db.Exec(t, `REVOKE ALL ON outbox FROM writer; GRANT SELECT (aggregate_id, event_id, status, retries, version), UPDATE (status, sent_at, retries, last_error, version) ON outbox TO writer`)
 	b.expect(outbox.MarkAttempt, rows[1], outbox.MarkedRetry, 1)
 	b.expect(outbox.MarkSent, rows[1], outbox.MarkedSent, 0)
 }
 
-// The server answers nobody, then everybody: no mark is lost, and none is charged twice,
-// although the reply to its commit was lost.
+// The server stops answering and later answers again. No mark is lost, and none is charged twice, although
+// the reply to its commit was lost.
 func TestALostReplyToACommitChargesOnce(t *testing.T) {
 	db := harness.Postgres(t)
 	db.Exec(t, fixture.Im2be().DDL)
@@ -216,7 +217,7 @@ func TestALostReplyToACommitChargesOnce(t *testing.T) {
 		charged, sent := b.im2be(5), b.im2be(5)
 		b.do(outbox.MarkAttempt, "warm", charged...)
 		b.await(5)
-		// The commit happens, its reply does not arrive.
+		// The commit takes place, but its reply does not arrive.
 		blocker := b.db.Conn(t)
 		exec(t, blocker, `BEGIN; LOCK TABLE outbox IN SHARE MODE`)
 		b.do(outbox.MarkAttempt, "charged", charged...)
@@ -276,8 +277,8 @@ func TestTheServerGoesAwayAndComesBack(t *testing.T) {
 	b.want("3000", `SELECT count(*)::text FROM outbox WHERE status = 'SENT'`)
 }
 
-// A writer whose commit waits for a standby that never comes: its rows are in
-// the WAL, but not visible. Our own commits wait too unless they need not.
+// A writer's commit waits for a standby that never comes: its rows are in the WAL but not visible. Our own
+// commits would wait too, unless they are set not to.
 func TestCommitsThatWaitForAStandby(t *testing.T) {
 	t.Parallel()
 	db := harness.PrivatePostgres(t, localpg.Options{})
@@ -316,7 +317,7 @@ func TestCommitsThatWaitForAStandby(t *testing.T) {
 	}
 	harness.Eventually(t, 20*time.Second, func() error {
 		select {
-		case err := <-committed: // the checkpointer, which has commits wait, has not read the settings yet
+		case err := <-committed: // the checkpointer, which makes commits wait, has not read the settings yet
 			if err == nil {
 				err = begin()
 			}

@@ -20,9 +20,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// TestUnitsUnderChaos: two processes mark the same units, one of them late, and a recovery
-// settles them as well, while sessions are killed, rows are locked and requeued, and the head moves on. In
-// the end every row is marked, but for those that were requeued, which nobody has published again.
+// TestUnitsUnderChaos: two processes mark the same units, one of them late, and a recovery settles them too.
+// Meanwhile sessions are killed, rows are locked and requeued, and the head advances. In the end every row is
+// marked, except requeued rows, which nobody has published again.
 func TestUnitsUnderChaos(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -81,7 +81,7 @@ func TestUnitsUnderChaos(t *testing.T) {
 	o.want(fmt.Sprint(len(units)), `SELECT unit::text FROM outbox_cdc.tally WHERE NOT EXISTS (SELECT FROM outbox_cdc.tally_unit)`)
 }
 
-// another is a second process on the same database, which believes that it leads.
+// another returns a second process on the same database, which believes that it leads.
 func (o *once) another(t *testing.T) *bench {
 	b := &bench{t: t, db: o.db, table: o.table, answers: mailbox.New[outbox.Marked]()}
 	b.updater = New(Config{
@@ -107,7 +107,7 @@ func unitsAtRandom(r *rand.Rand, rows []*outbox.Row) (units [][]*outbox.Row) {
 	return units
 }
 
-// disturbances are done again and again, each on a connection of its own.
+// disturbances are run again and again, each on a connection of its own.
 func (o *once) disturbances() map[string]func(context.Context, *pgx.Conn, *rand.Rand) error {
 	return map[string]func(context.Context, *pgx.Conn, *rand.Rand) error{
 		"kill": func(ctx context.Context, conn *pgx.Conn, _ *rand.Rand) error {

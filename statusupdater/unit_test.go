@@ -23,7 +23,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// once is a bench whose updater delivers exactly once, with a leader.
+// once is a bench whose updater has exactly-once delivery, with a leader.
 type once struct {
 	*bench
 	guard *tablesql.Guard
@@ -55,7 +55,7 @@ func newOnce(t testing.TB, l fixture.Layout, cfg Config) *once {
 	return o
 }
 
-// hold has a session of the database lead.
+// hold makes a session of the database the leader's.
 func (o *once) hold(t testing.TB, db *harness.DB) {
 	t.Helper()
 	if _, err := db.Conn(t).Exec(t.Context(), "SELECT pg_advisory_lock($1)", leadersKey); err != nil {
@@ -64,7 +64,7 @@ func (o *once) hold(t testing.TB, db *harness.DB) {
 	o.guard.Hold(leadersKey)
 }
 
-// rows inserts rows with these bodies and reads them as a sweep does.
+// rows inserts rows with these bodies, and reads them as a sweep does.
 func (o *once) rows(bodies ...string) []*outbox.Row {
 	o.t.Helper()
 	for _, body := range bodies {
@@ -113,7 +113,7 @@ func leftMarks(rows ...*outbox.Row) []outbox.Mark {
 	return out
 }
 
-// mark gives marks and awaits their answers' states.
+// mark sends marks and waits for the states in the answers.
 func (o *once) mark(marks ...outbox.Mark) string {
 	o.t.Helper()
 	o.updater.Do(marks...)
@@ -133,7 +133,7 @@ func (o *once) shown() string {
 	return o.one(`SELECT coalesce(string_agg(body || left(status, 1), ' ' ORDER BY id), '') FROM plain`)
 }
 
-// tally shows the units that are noted and the ids that are left.
+// tally returns the units that are noted and the ids of the rows left.
 func (o *once) tally() string { return tallyOf(o.t, o.db) }
 
 func tallyOf(t testing.TB, db *harness.DB) string {
@@ -171,8 +171,8 @@ func TestUnitIsMarkedOnce(t *testing.T) {
 	o.expect("tally", o.tally(), "units 2,3 left ")
 }
 
-// A unit that was noted before, by a mark that comes while its number is removed because the head
-// has passed it, changes nothing.
+// A unit that was noted before changes nothing, even if its mark comes just when its number is removed
+// because the head has passed it.
 func TestLateUnitMeetsTheHead(t *testing.T) {
 	t.Parallel()
 	o := newOnce(t, fixture.Plain(), Config{})
@@ -203,8 +203,8 @@ func TestLateUnitMeetsTheHead(t *testing.T) {
 	o.expect("tally", o.tally(), "units  left ")
 }
 
-// A row whose transaction has the latest id of all is not visible yet when its unit is noted.
-// Nothing may take it for gone while that transaction goes on: it is marked when it has ended.
+// A row of the transaction with the highest id is not visible yet when its unit is noted. While that
+// transaction goes on, nothing may take the row for gone. It is marked when the transaction has ended.
 func TestRowOfTheLatestTransactionIsNotGone(t *testing.T) {
 	t.Parallel()
 	o := newOnce(t, fixture.Plain(), Config{})
@@ -236,7 +236,8 @@ func TestRowOfTheLatestTransactionIsNotGone(t *testing.T) {
 	o.expect("tally", o.tally(), "units 1 left ")
 }
 
-// Rows that somebody has locked hold nobody up: they are left, and marked when they can be.
+// Rows that another session has locked do not delay the others. They get entries, and are marked when that is
+// possible.
 func TestRowsOfAUnitThatCannotBeMarked(t *testing.T) {
 	t.Parallel()
 	o := newOnce(t, fixture.Plain(), Config{})
@@ -251,7 +252,7 @@ func TestRowsOfAUnitThatCannotBeMarked(t *testing.T) {
 	}
 	o.db.Exec(t, `DELETE FROM plain WHERE body = 'gone'`)
 	o.db.Exec(t, `UPDATE plain SET status = 'FAILED' WHERE body = 'failed'`)
-	// A row whose transaction the WAL has brought and that is not visible yet.
+	// A row whose transaction came through the WAL and is not visible yet.
 	hidden := o.db.Conn(t)
 	writing, err := hidden.Begin(t.Context())
 	if err != nil {
@@ -285,7 +286,7 @@ func TestRowsOfAUnitThatCannotBeMarked(t *testing.T) {
 	if a := o.await(1)[rows[1]]; a.State != outbox.MarkedSent {
 		t.Errorf("the locked row: %+v", a)
 	}
-	harness.Eventually(t, 20*time.Second, func() error { // other tests' transactions are of this server, too
+	harness.Eventually(t, 20*time.Second, func() error { // other tests' transactions on this server count too
 		if got := o.mark(leftMarks(&absent)...); got != "settled" {
 			return errors.New(got)
 		}
@@ -295,8 +296,8 @@ func TestRowsOfAUnitThatCannotBeMarked(t *testing.T) {
 	o.expect("a mark of what is not left", o.mark(leftMarks(rows[1])...), "settled")
 }
 
-// A table that stays locked holds up neither the head of the tally, which the journal is kept for, nor
-// the marks of other tables; its rows are marked when it is free.
+// A table that stays locked delays neither the head of the tally, for which the journal is kept, nor the
+// marks of other tables. Its rows are marked when it is unlocked.
 func TestALockedTableHoldsNoHeadUp(t *testing.T) {
 	t.Parallel()
 	o := newOnce(t, fixture.Plain(), Config{LockTimeout: 20 * time.Millisecond, StatementTimeout: time.Second, BatchRows: 2, Connections: 2})
@@ -318,7 +319,7 @@ func TestALockedTableHoldsNoHeadUp(t *testing.T) {
 		}
 		return nil
 	})
-	// One that was noted before, by somebody else, does not keep the others of its batch from it.
+	// A unit that somebody else noted before does not keep the other units of its batch from being noted.
 	o.db.Exec(t, `INSERT INTO outbox_cdc.tally_unit VALUES ('orders', 'main', 6, 60)`)
 	o.updater.Do(append(unitMarks(5, rows[4]), unitMarks(6, rows[5])...)...)
 	harness.Eventually(t, 30*time.Second, func() error {
@@ -335,7 +336,7 @@ func TestALockedTableHoldsNoHeadUp(t *testing.T) {
 	o.expect("tally", o.tally(), "units 1,2,3,4,5,6 left ")
 }
 
-// Only so many units are noted ahead of the head: the next start reads them.
+// Only a limited number of units is noted ahead of the head, because the next start reads them.
 func TestUnitsWaitForTheHead(t *testing.T) {
 	t.Parallel()
 	o := newOnce(t, fixture.Plain(), Config{Connections: 1})
@@ -358,8 +359,8 @@ func TestUnitsWaitForTheHead(t *testing.T) {
 	}
 }
 
-// A dump that is restored elsewhere has horizons of other transaction ids: a row that is absent there
-// does not keep the tally open for ever.
+// A dump that is restored elsewhere has horizons from other transaction ids. A row that is absent there does
+// not keep the tally open for ever.
 func TestHorizonOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	o := newOnce(t, fixture.Plain(), Config{})
@@ -371,7 +372,7 @@ func TestHorizonOfAnotherServer(t *testing.T) {
 	o.expect("tally", o.tally(), "units  left ")
 }
 
-// A row with the id of a left row is marked only if it is that row.
+// A row with the id of a row left is marked only if it is that row.
 func TestLeftRowsAreMarkedByTheirNames(t *testing.T) {
 	t.Parallel()
 	o := newOnce(t, fixture.Plain(), Config{})
@@ -380,7 +381,7 @@ func TestLeftRowsAreMarkedByTheirNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.expect("recovered", o.shown(), "aS bS cS")
-	// As if all had been locked; then b is deleted and its id given to another row, and a is requeued.
+	// As if all rows had been locked. Then b is deleted and its id given to another row, and a is requeued.
 	o.db.Exec(t, `UPDATE plain SET status = 'PENDING'`)
 	var leave leaving
 	leave.stream, leave.horizon = "orders", 1
@@ -426,7 +427,7 @@ func TestRecovery(t *testing.T) {
 	unseen := *rows[0]
 	unseen.ID = "5000000"
 	unit.Names = append(unit.Names, exactlyonce.NameOf(&unseen))
-	for range 2 { // the second finds it noted
+	for range 2 { // the second time, it is noted already
 		if err := o.updater.Recover(t.Context(), "main", unit); err != nil {
 			t.Fatal(err)
 		}
