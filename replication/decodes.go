@@ -13,7 +13,7 @@ import (
 const plugin = "pgoutput"
 
 // Undecodable returns the reason why the server cannot decode its WAL, even after the first logical slot is
-// made, and hints for mending it. An empty reason means that decoding works. From version 19 on, wal_level =
+// made, and hints for fixing it. An empty reason means that decoding works. From version 19 on, wal_level =
 // replica is enough: the first logical slot raises effective_wal_level.
 func (s *State) Undecodable() (reason string, hints []string) {
 	if reason, hints := s.unknownCatalogue(); reason != "" {

@@ -40,7 +40,7 @@ type Verdict struct {
 	// Tables are the tables whose rows the publication lacks or filters wrongly, each with the reason. They
 	// are to be parked for CausePublication.
 	Tables []TableVerdict
-	// Err is a fault that only a person can mend. The tables are swept until then.
+	// Err is a fault that only a person can fix. The tables are swept until then.
 	Err *postgres.Error
 	// Lost says why rows of a stream without state may be lost. The stream must stop until a person has
 	// checked.

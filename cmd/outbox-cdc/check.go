@@ -69,7 +69,7 @@ docs/check.md has every check.`,
 	return c
 }
 
-// check runs the checks. With --fix it mends what it can and runs them again.
+// check runs the checks. With --fix it fixes what it can and runs them again.
 func check(ctx context.Context, cfg *config.Config, chosen []*config.Stream, o checkOptions, io streams) error {
 	look := func() preflight.Report {
 		return preflight.Run(ctx, preflightStreams(cfg, chosen), preflight.Options{Timeout: o.timeout})

@@ -237,7 +237,7 @@ func newPage(cfg *config.Config, p *prepared, version string, log zerolog.Logger
 	return page.New(shown)
 }
 
-// pageSlots reads the slots of every server. A server's error is shown beside it.
+// pageSlots reads the slots of every server. A server's error is shown next to it.
 func pageSlots(ctx context.Context, cfg *config.Config) []page.Server {
 	asItself := func(a postgres.Access) postgres.Access { return a } // the page never acts as an administrator
 	var all []page.Server

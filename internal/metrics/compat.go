@@ -12,7 +12,7 @@ import (
 
 // This file keeps the metric names of replaced relays alive, in the form in which Micrometer's Prometheus
 // registry prints them: dots become underscores, a counter ends in _total, and a timer is a summary of
-// seconds without quantiles, with a gauge _max beside it. docs/metrics.md says what each metric means here.
+// seconds without quantiles, with a gauge _max next to it. docs/metrics.md says what each metric means here.
 // https://docs.micrometer.io/micrometer/reference/implementations/prometheus.html
 
 // The layouts whose metric names are known.

@@ -135,7 +135,7 @@ func (m *maintenance) tellRetained(r replication.Retained, holder string) {
 }
 
 // watch ends the connection if rows may have been passed over, if a publication that lacked tables has
-// changed, or if a table is usable again. The next connection then judges slot, publication and tables anew.
+// changed, or if a table is usable again. The next connection then judges slot, publication and tables again.
 func (m *maintenance) watch(ctx context.Context, before *outbox.Identity, watched *replication.Watched) {
 	swapped := replication.Replaced(before.Relations, watched.Relations)
 	damage := swapped

@@ -95,7 +95,7 @@ func (w *walReader) tellSlotLost(v *replication.Verdict) {
 	w.log.Warn().Str("slot", w.cfg.Slot).Str("reason", v.Reason).Msg("the server gave the slot up: rows are read from the table, and the slot is made again")
 }
 
-// tellUnsound reports faults that only a person can mend, before the parks that follow from them are
+// tellUnsound reports faults that only a person can fix, before the parks that follow from them are
 // reported. A fault of the publication is reported once, here or by the stream's park, and not for each
 // table.
 func (w *walReader) tellUnsound(v *replication.Verdict, uncovered []checkpoint.Uncovered, unmade error) {
@@ -371,7 +371,7 @@ func (w *walReader) fix(ctx context.Context, v *replication.Verdict, unmade erro
 	return w.makeSlot(ctx, v.Slot)
 }
 
-// awaitPerson reports a fault that only a person can mend, and waits until the next look.
+// awaitPerson reports a fault that only a person can fix, and waits until the next look.
 func (w *walReader) awaitPerson(ctx context.Context, err error) error {
 	w.report(err, fixEvery)
 	return w.beatFor(ctx, fixEvery)

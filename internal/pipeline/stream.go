@@ -61,7 +61,7 @@ func New(cfg Config) *Stream {
 var errUnasked = errors.New("its work ended without an error, though nobody had asked it to stop")
 
 // Run leads whenever it can, until ctx ends. Then it drains within the configured time and returns nil. After
-// an error it logs the error and tries again, with growing pauses. An error that only a person can mend is
+// an error it logs the error and tries again, with growing pauses. An error that only a person can fix is
 // logged once, and tried again with the longest pause.
 func (s *Stream) Run(ctx context.Context) error {
 	waits := growing(retryMin, retryMax)

@@ -42,7 +42,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // WithHint adds what to do to an error.
 func WithHint(err error, hint string) error { return &Error{Err: err, Hint: hint} }
 
-// Permanent reports whether only a person can mend the cause of an error.
+// Permanent reports whether only a person can fix the cause of an error.
 func Permanent(err error) bool {
 	for {
 		e, ok := errors.AsType[*Error](err)

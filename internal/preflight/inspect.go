@@ -37,9 +37,9 @@ type Inspection struct {
 	Unevaluated string
 }
 
-// TableFinding is something about a table that its owner should mend.
+// TableFinding is something about a table that its owner should fix.
 type TableFinding struct {
-	// Fatal: rows cannot be streamed, swept or marked until it is mended.
+	// Fatal: rows cannot be streamed, swept or marked until it is fixed.
 	Fatal bool
 	// About says what the finding is about.
 	About   About

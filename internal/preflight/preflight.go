@@ -1,5 +1,5 @@
 // Package preflight examines, before anything is streamed, everything that a stream depends on. It reports
-// what is wrong, why it matters and what mends it.
+// what is wrong, why it matters and what fixes it.
 //
 // It has two halves. Probes gather facts from the server, the tables and the Kafka clusters, at the same time
 // and each with its own timeout. Judgments are pure functions from facts to findings. The package changes
@@ -143,7 +143,7 @@ type Summary struct {
 	Unseen int `json:"unseen"`
 }
 
-// MustAct reports whether there is a finding that only a person can mend.
+// MustAct reports whether there is a finding that only a person can fix.
 func (r *Report) MustAct() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Level == Fail && !f.Unseen })
 }

@@ -25,7 +25,7 @@ type Sight struct {
 }
 
 // See reads the state of a lock and does not take it. An error for which Refused is true says that the lock
-// cannot be taken as it is, and what mends that.
+// cannot be taken as it is, and what fixes that.
 func See(ctx context.Context, pool *pgxpool.Pool, lock outbox.ShedLock) (Sight, error) {
 	l := New(Config{Pool: pool, Lock: lock})
 	t, err := l.look(ctx)

@@ -55,7 +55,7 @@ func (s *Sweeper) putIDOrder(t *outbox.Table, a *idOrder) {
 	s.idOrders[t] = a
 }
 
-// room returns how many ids an ID order may have beside those of other tables.
+// room returns how many ids an ID order may have next to those of other tables.
 func (s *Sweeper) room() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

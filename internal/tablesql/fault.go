@@ -23,7 +23,7 @@ const (
 	Passing Fault = iota + 1
 	// Locked: a lock was not granted in time.
 	Locked
-	// TableRefused: the statement will fail until somebody mends the table, its privileges or its mapping.
+	// TableRefused: the statement will fail until somebody fixes the table, its privileges or its mapping.
 	TableRefused
 	// RowRefused: as TableRefused, but a single row may be the cause (by a constraint, a trigger or a value).
 	RowRefused
@@ -41,7 +41,7 @@ func FaultOf(err error) Fault {
 		return Passing
 	}
 	if server.Routine == "RevalidateCachedQuery" {
-		return Passing // DDL gave a prepared statement's result another type. A new connection prepares it anew
+		return Passing // DDL gave a prepared statement's result another type. A new connection prepares it again
 	}
 	fault := faultOfCode(server.Code)
 	if fault == TableRefused && Raised(err) {
@@ -95,7 +95,7 @@ func Exhausted(err error) bool {
 }
 
 // TableError says that the database, or the mapping, refuses a request about a table. The refusal lasts until
-// somebody mends the cause.
+// somebody fixes the cause.
 type TableError struct {
 	Table *outbox.Table
 	Err   error
