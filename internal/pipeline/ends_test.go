@@ -13,8 +13,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/statestore"
 )
 
-// A term ends for the error that ended it, though every other part only sees that it is to end: that
-// error decides what comes next.
+// A term returns the error that ended it, although all other parts only see a cancelled context. That error
+// decides what comes next.
 func TestATermEndsForItsReason(t *testing.T) {
 	t.Parallel()
 	lost := errors.New("lost")
@@ -26,7 +26,7 @@ func TestATermEndsForItsReason(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pool, err := pgxpool.New(t.Context(), "host=/nowhere") // nothing asks it
+			pool, err := pgxpool.New(t.Context(), "host=/nowhere") // it is never used
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,8 +10,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A keepalive counts up to where the database says that its WAL ends. One beyond that is false only if the database was
-// asked after it came.
+// A keepalive counts up to the end of the WAL that the database reports. A keepalive beyond that end is false
+// only if the database was asked after the keepalive came.
 func TestKeepalivesCountUpToTheEndOfTheWAL(t *testing.T) {
 	t.Parallel()
 	never := time.Now().Add(time.Hour) // nothing is asked here

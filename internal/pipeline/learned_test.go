@@ -9,14 +9,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// What a table was is remembered while it is gone, also by the next process.
+// The former OID of a table that is gone is remembered, also by the next process.
 func TestWhatATableWasIsRemembered(t *testing.T) {
 	table := &outbox.Table{Schema: "public", Name: "outbox"}
 	gone, there := []replication.TableState{{Table: table}}, []replication.TableState{{Table: table, Exists: true}}
 	for _, before := range []map[string]uint32{{"public.outbox": 7}, {"public.outbox": 0, "was public.outbox": 7}} {
 		var l learned
 		l.sees(before, gone)
-		l.sees(map[string]uint32{"public.outbox": 0}, gone) // as it is found now
+		l.sees(map[string]uint32{"public.outbox": 0}, gone) // the present state
 		now := statestore.Identity{Relations: map[string]uint32{"public.outbox": 0}}
 		if stored := l.stored(now).Relations; !maps.Equal(stored, map[string]uint32{"public.outbox": 0, "was public.outbox": 7}) || len(now.Relations) != 1 {
 			t.Errorf("after %v: %v", before, stored)
@@ -27,7 +27,8 @@ func TestWhatATableWasIsRemembered(t *testing.T) {
 	}
 }
 
-// A column's number is remembered while it has another name, also by the next process; not of another relation.
+// A column's number is remembered while the column has another name, also by the next process; but not for
+// another relation.
 func TestWhichNumberAColumnHadIsRemembered(t *testing.T) {
 	table := &outbox.Table{Schema: "public", Name: "outbox"}
 	key := statestore.NumberOf("public.outbox", "sent_at")

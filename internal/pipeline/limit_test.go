@@ -34,7 +34,7 @@ func TestBackOffGivesWay(t *testing.T) {
 	}
 }
 
-// However long trouble lasts, rows go on; and it ends within a minute or so.
+// However long trouble lasts, rows go on. After it, the limit ends within about a minute.
 func TestBackOffNeverStopsAndRecovers(t *testing.T) {
 	t.Parallel()
 	b, taken := backOff{}, 50_000.0

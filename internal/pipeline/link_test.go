@@ -4,7 +4,8 @@ import (
 	"testing"
 )
 
-// A stop ends the WAL reader whether a connection streams or not: between two connections none is to be woken.
+// A stop ends the WAL reader whether or not a connection streams. Between two connections there is none to
+// wake.
 func TestAStopBetweenTwoConnections(t *testing.T) {
 	t.Parallel()
 	l := newLink()

@@ -15,8 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// locking is a stream of two tables with a lock each, in a database that has the
-// lock's table.
+// locking returns a stream of two tables with one lock each, in a database with the table of locks.
 func locking(t *testing.T) (Config, *harness.DB) {
 	t.Helper()
 	db := harness.Postgres(t)
@@ -32,7 +31,7 @@ func locking(t *testing.T) (Config, *harness.DB) {
 	return cfg, db
 }
 
-// heldLocks counts rows that are held at the moment.
+// heldLocks counts the locks that are held now.
 func heldLocks(t *testing.T, cfg *Config) (n int) {
 	t.Helper()
 	err := cfg.Pool.QueryRow(t.Context(), `SELECT count(*) FROM shedlock WHERE lock_until > timezone('utc', clock_timestamp())`).Scan(&n)
@@ -54,8 +53,8 @@ func TestLocksAreOfTheTablesEachOnce(t *testing.T) {
 	}
 }
 
-// While somebody else has one lock, the other is not kept: its relay would rest
-// and nobody publish.
+// While somebody else has one lock, the other is not kept. Otherwise its relay would pause and nobody would
+// publish.
 func TestNoLockIsHeldWhileAnotherIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	cfg, db := locking(t)
@@ -66,7 +65,7 @@ func TestNoLockIsHeldWhileAnotherIsWaitedFor(t *testing.T) {
 	defer cancel()
 	go func() { acquired <- locks.acquire(ctx) }()
 	harness.Eventually(t, 20*time.Second, func() error {
-		// The second is waited for, and the first was taken and given back.
+		// The second lock is waited for. The first one was taken and given back.
 		taken := harness.One[int](t, db, `SELECT count(*) FROM shedlock WHERE name = 'first'`)
 		if held := heldLocks(t, &cfg); taken != 1 || held != 1 || !locks[0].Until().IsZero() {
 			return fmt.Errorf("the first lock was taken %d times, and %d are held", taken, held)
@@ -85,7 +84,7 @@ func TestNoLockIsHeldWhileAnotherIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A term that ended without giving its locks back does not wait for itself.
+// If a term ended without giving its locks back, the next term does not wait for them.
 func TestLocksOfATermBeforeAreTakenOn(t *testing.T) {
 	t.Parallel()
 	cfg, _ := locking(t)
@@ -99,7 +98,7 @@ func TestLocksOfATermBeforeAreTakenOn(t *testing.T) {
 	}
 }
 
-// Keeping ends without error when it is told to, and with one when a lock is lost.
+// Keeping locks ends without an error when it is told to end, and with an error when a lock is lost.
 func TestLocksAreKept(t *testing.T) {
 	t.Parallel()
 	cfg, db := locking(t)
@@ -124,7 +123,7 @@ func TestLocksAreKept(t *testing.T) {
 	}
 }
 
-// A stop does not wait for a database that gives no answer: the locks run out by themselves.
+// A stop does not wait for a database that does not answer: the locks expire by themselves.
 func TestGivingLocksBackHasItsTime(t *testing.T) {
 	t.Parallel()
 	cfg, db := locking(t)

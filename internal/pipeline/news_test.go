@@ -15,7 +15,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// A park is told aloud once for each cause, until it is handed back; a new reason is told, but not as loud.
+// A park is logged as a warning once per cause, until it is handed back. A new reason is logged at a lower
+// level.
 func TestAParkIsNewsOnce(t *testing.T) {
 	t.Parallel()
 	d := &driver{questions: &questions{telling: &telling{}}, told: map[parkedFor]string{}}
@@ -58,7 +59,7 @@ func TestAParkIsNewsOnce(t *testing.T) {
 	}
 }
 
-// While the database is told to be away, what cannot be done for that reason is no news.
+// While the database is known to be away, failures that follow from that are logged at a lower level.
 func TestWhatFollowsFromAnOutageIsNoNews(t *testing.T) {
 	t.Parallel()
 	var said bytes.Buffer
@@ -81,7 +82,7 @@ func TestWhatFollowsFromAnOutageIsNoNews(t *testing.T) {
 	}
 }
 
-// The end of a connection is hidden only where somebody ended it and said why.
+// The end of a connection is logged quietly only if somebody ended the connection and logged why.
 func TestOnlyAConnectionThatIsThereIsEnded(t *testing.T) {
 	t.Parallel()
 	l := newLink()

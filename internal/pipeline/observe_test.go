@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
-// A park that somebody has to know of is a warning; what comes and goes, or is as it should be, is none.
+// A park that somebody has to know of is a warning. Parks that come and go, or are expected, are not.
 func TestHowLoudAParkIs(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind  outbox.ScopeKind
@@ -33,8 +33,9 @@ func TestHowLoudAParkIs(t *testing.T) {
 	}
 }
 
-// The mode does not say who leads: the connection that leads again may be there before the driver hears of the end of the
-// last one. A slot that disappears after the stream has streamed is lost, also in the first leadership.
+// The mode does not say who leads: the connection that leads again may exist before the driver hears of the
+// end of the last one. A slot that disappears after the stream has streamed is lost, also in the first
+// leadership.
 func TestNotesOfTheMode(t *testing.T) {
 	m := metrics.New("1", "a").Stream("orders", nil, 0)
 	s := New(Config{Name: "orders", Metrics: m, Log: zerolog.Nop()})

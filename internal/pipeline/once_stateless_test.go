@@ -25,8 +25,9 @@ func coreWithoutState() *checkpoint.Core {
 	return core
 }
 
-// The database refuses to note positions: no more rows come than the next start can keep names of. One
-// transaction comes to its end, and so does what earlier leaders published, since nothing can be noted before.
+// While the database refuses to note positions, no more rows come than the next start can keep names of.
+// There are two exceptions: a transaction goes on to its end, and so do the rows of earlier leaders, because
+// nothing can be noted before that.
 func TestRowsWaitForTheTally(t *testing.T) {
 	t.Parallel()
 	core, s := coreWithoutState(), newStateless([]string{"main", "other"})
@@ -62,8 +63,8 @@ func TestRowsWaitForTheTally(t *testing.T) {
 	}
 }
 
-// A row that waits keeps all that comes behind it from being noted, also after a restart: the names of earlier
-// leaders count.
+// A waiting row keeps everything after it from being noted, also after a restart: the names of earlier
+// leaders count too.
 func TestNamesAreBoundedBehindARowThatWaits(t *testing.T) {
 	t.Parallel()
 	core, s := coreWithoutState(), newStateless([]string{"main"})
@@ -86,8 +87,8 @@ func TestNamesAreBoundedBehindARowThatWaits(t *testing.T) {
 	}
 }
 
-// What was published before a connection is told with it, once, and nothing of it can be noted before the
-// WAL was read to the last of its rows.
+// The Core is told once, with the connection, which rows were published before it. Nothing of these can be
+// noted before the WAL was read to the last of their rows.
 func TestWhatWasPublishedBeforeIsTold(t *testing.T) {
 	t.Parallel()
 	row := func(commit outbox.LSN) *outbox.Row { return &outbox.Row{ID: "1", Commit: commit} }
@@ -96,7 +97,7 @@ func TestWhatWasPublishedBeforeIsTold(t *testing.T) {
 	}
 	s := newStateless([]string{"main", "other"})
 	s.found("main", []exactlyonce.Placed{unit(4, 30)})
-	s.found("main", []exactlyonce.Placed{unit(5, 900)}) // of a server that is no more
+	s.found("main", []exactlyonce.Placed{unit(5, 900)}) // from a former server
 	s.found("other", []exactlyonce.Placed{unit(1, 20)})
 	server := statestore.Server{Slot: "7001", Guard: 5}
 	making := checkpoint.Connected{Insert: 90}
@@ -126,8 +127,8 @@ func TestWhatWasPublishedBeforeIsTold(t *testing.T) {
 	none.delivered(nil)
 }
 
-// A clean stop notes the last position and closes the tally, but not while the journal names rows that the WAL was not
-// read to: another mode would publish them again.
+// A clean stop notes the last position and closes the tally. It does not close it while the journal names
+// rows that the WAL was not read to: in another mode they would be published again.
 func TestTallyIsClosedWhenAllUnitsAreNoted(t *testing.T) {
 	t.Parallel()
 	db := harness.Postgres(t)
@@ -168,7 +169,7 @@ func TestTallyIsClosedWhenAllUnitsAreNoted(t *testing.T) {
 	stopped("2 20 39 true")
 }
 
-// What another server had confirmed behind a failover would make this one pass over rows.
+// A position that another server had confirmed after a failover would make this server pass over rows.
 func TestConfirmedBeforeIsOfThisServersHistory(t *testing.T) {
 	t.Parallel()
 	s := &replication.State{Timeline: 3, Ended: map[uint32]outbox.LSN{1: 0x100, 2: 0x200}}

@@ -15,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// A question that was asked earlier and whose answer is told later ends no pause, and begins none.
+// An answer to an older question that arrives later neither ends nor begins a pause.
 func TestAnOlderAnswerOfPausesCountsForNothing(t *testing.T) {
 	t.Parallel()
 	p := &pauses{}
@@ -30,8 +30,7 @@ func TestAnOlderAnswerOfPausesCountsForNothing(t *testing.T) {
 	}
 }
 
-// A question over a connection that is silent keeps no other one waiting, such as that of a new
-// connection to the slot.
+// A question over a dead connection does not delay another one, such as that of a new connection to the slot.
 func TestAQuestionForPausesHasItsTime(t *testing.T) {
 	t.Parallel()
 	db, proxy := harness.Postgres(t).Proxied(t)
@@ -91,7 +90,7 @@ func TestASweepThatIsPaused(t *testing.T) {
 	(*oneShotSweep)(nil).fail(why)
 }
 
-// What is paused is not left to the sweeper, and the log does not say so.
+// A paused scope is not left to the sweeper, and the log does not say that it is.
 func TestWhatTheLogSaysOfAPause(t *testing.T) {
 	t.Parallel()
 	if text := parkedText(outbox.CausePaused); text == parkedText(outbox.CauseSlot) {

@@ -13,8 +13,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// An application that waits for a row which a session of ours has locked is
-// seen, without any privilege; one that waits for somebody else is not.
+// A session of the application that waits for a row lock of ours is seen, without any privilege. One that
+// waits for another session's lock is not.
 func TestSessionsThatWaitForUsAreSeen(t *testing.T) {
 	t.Parallel()
 	db := harness.Postgres(t)
@@ -68,8 +68,8 @@ func TestSessionsThatWaitForUsAreSeen(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// A standby is seen by roles that may read statistics, and counted as hidden by
-// others; our own replication connections are no standbys.
+// Roles that may read statistics see a standby; other roles count it as hidden. Our own replication
+// connections are not counted as standbys.
 func TestStandbysAreSeenOrHidden(t *testing.T) {
 	t.Parallel()
 	db := harness.Postgres(t)

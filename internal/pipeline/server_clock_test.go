@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// The time is the server's, and goes on by our clock between its messages. It never goes back by more than our clock may be faster.
+// The time is the server's, and advances by our clock between the server's messages. It never goes back by
+// more than our clock may be fast.
 func TestServerClock(t *testing.T) {
 	t.Parallel()
 	start := time.Now()

@@ -9,8 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A server that is silent at one place again and again gets more time; one that
-// was gone, and after which rows went on, does not.
+// A server that is silent at the same place again and again gets more time. A server that was gone, and after
+// which rows went on, does not.
 func TestPatienceWithASilentServer(t *testing.T) {
 	t.Parallel()
 	const usual = 4 * time.Second

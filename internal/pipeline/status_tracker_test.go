@@ -116,7 +116,7 @@ func TestStatusOfALeader(t *testing.T) {
 	}
 }
 
-// A slot that the server gave up is told of at once, until it is made again and for an hour.
+// A slot that the server invalidated is shown at once, until it is made again and for an hour after that.
 func TestALostSlotIsToldForAnHour(t *testing.T) {
 	b := &statusTracker{slot: &status.Slot{Name: "s", WALStatus: "unreserved"}}
 	at := time.Now()

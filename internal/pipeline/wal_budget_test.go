@@ -8,8 +8,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/replication"
 )
 
-// A slot is given up only above its budget, when several looks found the same restart_lsn, and the stream is
-// swept already or others hold the slot. A sweep frees what the stream has not confirmed.
+// A slot is given up only if several looks find it above its budget with the same restart_lsn, and if the
+// stream is swept already or others hold the slot. A sweep frees the WAL that the stream has not confirmed.
 func TestTheSlotIsGivenUp(t *testing.T) {
 	t.Parallel()
 	at := func(restart, confirmed, insert outbox.LSN) replication.Retained {
@@ -40,8 +40,8 @@ func TestTheSlotIsGivenUp(t *testing.T) {
 	}
 }
 
-// Warnings that come again and again are a stall, with what was said last and since when; a single one, or two
-// far apart, are none.
+// A series of warnings is a stall. It is reported with the latest text and its beginning. A single warning,
+// or two that are far apart, are no stall.
 func TestTheServerHoldsTheStreamBack(t *testing.T) {
 	t.Parallel()
 	began := time.Unix(1000, 0)
@@ -73,7 +73,8 @@ func TestTheServerHoldsTheStreamBack(t *testing.T) {
 	}
 }
 
-// The lag in time counts where the position stays behind, with nothing in memory; not in an idle stream.
+// The lag in seconds counts if the position stays behind while nothing is in memory. It does not count in an
+// idle stream.
 func TestWhatIsNotConfirmedWaits(t *testing.T) {
 	t.Parallel()
 	var u unconfirmed

@@ -10,8 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// A role with column privileges only can do everything but read the order of
-// insertion.
+// With privileges on columns only, a role can do everything except read the order of insertion.
 func TestColumnPrivileges(t *testing.T) {
 	db := harness.PrivatePostgres(t, localpg.Options{})
 	l := fixture.Im2be()

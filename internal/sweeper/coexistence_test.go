@@ -15,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// ready is jEAP's own predicate, word for word.
+// ready is jEAP's own predicate, unchanged.
 const ready = `SELECT id::text FROM deferred_message WHERE sent_immediately IS NULL AND sent_scheduled IS NULL AND failed IS NULL
 	AND (send_immediately = false OR (send_immediately = true AND CURRENT_TIMESTAMP > schedule_after)) OR resend = true ORDER BY deferred_message.id`
 
@@ -30,8 +30,7 @@ const anyDeferred = `INSERT INTO deferred_message
 		(ARRAY[true, false, false, NULL])[1 + floor(random() * 4)]
 	FROM generate_series(1, %d) n`
 
-// The WAL's rows, the sweep, the watch and the relay that is replaced must mean
-// the same rows.
+// The WAL, the sweep, the watch and the replaced relay must all mean the same rows.
 func TestReadyIsWhatTheReplacedRelayTakesForReady(t *testing.T) {
 	b := newBench(t, fixture.Deferred())
 	b.db.Exec(t, fmt.Sprintf(anyDeferred, 600))
@@ -53,7 +52,7 @@ func TestReadyIsWhatTheReplacedRelayTakesForReady(t *testing.T) {
 	}
 }
 
-// A page of some thousand rows reads its own headers, not the whole side table.
+// A page of a few thousand rows reads only its own headers, not the whole side table.
 func TestAPageLooksItsHeadersUp(t *testing.T) {
 	b := newBench(t, fixture.Deferred())
 	b.db.Exec(t, fmt.Sprintf(anyDeferred, 3000))
@@ -94,7 +93,7 @@ func ids(rows []*outbox.Row) (out []string) {
 	return out
 }
 
-// ready maps every row of the table as the WAL would bring it.
+// ready maps every row of the table as if the WAL had brought it.
 func (b *bench) ready(t *testing.T) (out []string) {
 	t.Helper()
 	r, err := tablesql.Load(t.Context(), b.db.Conn(t), b.table)
@@ -133,7 +132,7 @@ func logged(t *testing.T, raw [][]byte, plan *mapping.Plan, arena *mapping.Arena
 		if v != nil {
 			values[i] = mapping.Value{Data: v, Format: mapping.Text}
 		}
-		if len(v) > 0 && (string(v) == "true" || string(v) == "false") { // a cast spells booleans out
+		if len(v) > 0 && (string(v) == "true" || string(v) == "false") { // a cast writes booleans in full
 			values[i].Data = v[:1]
 		}
 	}
@@ -182,7 +181,7 @@ func TestHeadersOfASideTable(t *testing.T) {
 		}
 		r.Headers, r.SideHeaders = r.Headers[:1], 0 // as it comes from the WAL
 	}
-	for range 2 { // a row may be looked at twice
+	for range 2 { // a row may be looked up twice
 		answers, err := b.sweeper.Check(t.Context(), page.Rows)
 		if err != nil {
 			t.Fatal(err)
@@ -209,7 +208,7 @@ func TestHeadersOfASideTable(t *testing.T) {
 	}
 }
 
-// A page ends, and a look asks again, where there is no room for a row's headers.
+// If there is no room for a row's headers, a page ends there, and a lookup asks again.
 func TestHeadersThatAreTooManyAtOnce(t *testing.T) {
 	b := newBench(t, fixture.Deferred())
 	b.db.Exec(t, fmt.Sprintf(anyDeferred, 12)+`;
@@ -278,7 +277,7 @@ func TestRowsThatAnotherRelayLeftAreRecovered(t *testing.T) {
 	b := newBench(t, fixture.Notification())
 	now := time.Now()
 	b.sweeper.cfg.Now = func() time.Time { return now }
-	old := "now() - interval '1 d'" // how old it is says nothing
+	old := "now() - interval '1 d'" // the row's age has no influence
 	notify(b, "'PROCESSING', "+old, "'PROCESSING', "+old, "'PENDING', "+old, "'DELIVERED', "+old, "'PROCESSING', "+old)
 	recover := func(want int) {
 		t.Helper()
@@ -355,7 +354,8 @@ func TestPartitionsAreDroppedOnceAllTheirRowsMayGo(t *testing.T) {
 		('PENDING', '2026-02-01', NULL), ('SENT', '2026-02-01', '2026-02-02'), ('SENT', '2026-03-01', now()), ('SENT', '2026-04-01', '2026-04-02'),
 		('SENT', now() - interval '3 d', now() - interval '3 d')`)
 	conn := b.db.Conn(t)
-	// A reader keeps one from being dropped. Partitions that somebody has locked keep no other from it.
+	// A reader keeps one partition from being dropped. A locked partition does not keep other ones from being
+	// dropped.
 	if _, err := conn.Exec(t.Context(), `BEGIN; SELECT FROM used; LOCK TABLE gone, now`); err != nil {
 		t.Fatal(err)
 	}
@@ -389,7 +389,7 @@ func TestPartitionsAreDroppedOnceAllTheirRowsMayGo(t *testing.T) {
 	}
 }
 
-// Whether rows are still pending is known of all of them, however long they are.
+// Lookups of states cover all rows, however long these are.
 func TestStatesOfLongRows(t *testing.T) {
 	l := fixture.Plain()
 	l.Table.Mapping.LookFirst = true

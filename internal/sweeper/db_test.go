@@ -15,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// bench is a sweeper on a database with one layout's table.
+// bench is a sweeper on a database with the table of one layout.
 type bench struct {
 	t       testing.TB
 	db      *harness.DB
@@ -44,7 +44,7 @@ func newBenchOn(t testing.TB, db *harness.DB, dsn string, tables ...*outbox.Tabl
 	return &bench{t: t, db: db, table: tables[0], sweeper: s}
 }
 
-// everything asks for every pending row of the table.
+// everything returns a request for every pending row of the table.
 func (b *bench) everything(limit int) outbox.SweepRequest {
 	return outbox.SweepRequest{
 		Parts: []outbox.SweepPart{{Table: b.table, Include: []outbox.Scope{outbox.StreamScope()}}},
@@ -71,7 +71,7 @@ func (b *bench) watch(part outbox.SweepPart) outbox.Candidates {
 	return found
 }
 
-// values shows the rows' values, space-separated.
+// values returns the rows' values, separated by spaces.
 func values(rows []*outbox.Row) string {
 	texts := make([]string, len(rows))
 	for i, r := range rows {

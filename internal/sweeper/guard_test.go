@@ -14,7 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// Nothing is read where the leader's session is not.
+// On a server without the leader's session, nothing is read.
 func TestGuardedLooksAndPages(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fixture.Plain())

@@ -16,13 +16,12 @@ import (
 )
 
 const (
-	always = -time.Hour // every page's first rows are late
+	always = -time.Hour // the first rows of every page count as late
 	never  = time.Hour
 )
 
-// While rows of one transaction are swept page by page, marked, tried, parked
-// and given back, each page has every key's first rows in table order or, where
-// everything is on the ID order, in the order of commits.
+// Rows of one transaction are swept page by page, while rows are marked, tried, parked and given back. Each
+// page has every key's first rows in table order; once all rows are in the ID order, in the order of commits.
 func TestAnIDOrderKeepsTheOrderOfKeys(t *testing.T) {
 	for seed := range uint64(4) {
 		for _, slow := range []time.Duration{never, always} {
@@ -81,8 +80,8 @@ func agendaRun(t *testing.T, rng *rand.Rand, slow time.Duration) {
 	}
 }
 
-// meanwhile settles much of what is in flight: of every key some first rows, and
-// then perhaps one is tried or all are given back.
+// meanwhile settles much of what is in flight: some first rows of every key. Then, perhaps, one row is tried,
+// or all are given back.
 func (b *bench) meanwhile(rng *rand.Rand, flight map[string]*outbox.Row, parked map[outbox.Scope]bool, step int) {
 	b.t.Helper()
 	clear(parked)
@@ -103,7 +102,7 @@ func (b *bench) meanwhile(rng *rand.Rand, flight map[string]*outbox.Row, parked 
 		if n == len(rows) || rng.IntN(10) > 0 {
 			continue
 		}
-		if step < 30 && rng.IntN(2) == 0 { // its key waits a moment
+		if step < 30 && rng.IntN(2) == 0 { // its key waits for a moment
 			tried = append(tried, rows[n].ID)
 			parked[outbox.KeyScope(rows[n])] = true
 		}
@@ -119,8 +118,8 @@ func (b *bench) meanwhile(rng *rand.Rand, flight map[string]*outbox.Row, parked 
 	}
 }
 
-// samePerKey compares a page with all rows in table order: a row comes after the
-// earlier rows of its key or, unless it is strict, those of an earlier commit, as ids tell.
+// samePerKey compares a page with all rows in table order. A row must come after the earlier rows of its key.
+// Unless strict, it must only come after those of an earlier commit, by their ids.
 func samePerKey(t *testing.T, step int, page, all []*outbox.Row, strict bool) {
 	t.Helper()
 	byKey := make(map[string][]*outbox.Row)
@@ -151,9 +150,9 @@ func number(t *testing.T, r *outbox.Row) int {
 	return n
 }
 
-// Without an index that serves the sweep each page would read what was sent
-// before it. With one, and statistics of a time when nothing was pending, each row
-// on the ID order would be looked for among all that are.
+// Without a fitting index, each page would read the rows that were sent before it. With one, but with
+// statistics from a time without pending rows, each row of the ID order would be searched for among all
+// pending rows. Neither happens.
 func TestPagesDoNotPassOverOtherRows(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -192,8 +191,8 @@ func TestPagesDoNotPassOverOtherRows(t *testing.T) {
 	}
 }
 
-// readsFewRows sweeps all rows by idOrders, page by page, and looks at how many
-// the server has read for that.
+// readsFewRows sweeps all rows with ID orders, page by page, and checks how many rows the server has read for
+// that.
 func (b *bench) readsFewRows(t *testing.T, rows int, mark string) {
 	t.Helper()
 	const count = `SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE relname = $1`
@@ -234,16 +233,16 @@ func (b *bench) readsFewRows(t *testing.T, rows int, mark string) {
 func TestRowsThatAreLateAreAskedForByAnIDOrder(t *testing.T) {
 	b := newBench(t, fixture.Plain())
 	b.db.Exec(t, `INSERT INTO plain (key) SELECT i FROM generate_series(1, 10) i`)
-	b.sweep(b.everything(1)) // knows the table now
+	b.sweep(b.everything(1)) // the table's plan is made here
 	clear(b.sweeper.idOrders)
-	b.sweeper.slowFetch = -time.Minute // so that any rows are late
+	b.sweeper.slowFetch = -time.Minute // so that all rows count as late
 	b.sweep(b.everything(5))
 	if a := b.sweeper.idOrders[b.table]; a == nil || !a.all {
 		t.Fatalf("ID order %+v", a)
 	}
 }
 
-// The ids of all idOrders together are bounded.
+// All ID orders together have a bounded number of ids.
 func TestTablesShareTheRoomForIDOrders(t *testing.T) {
 	s := &Sweeper{maxOrderIDs: 100, idOrders: map[*outbox.Table]*idOrder{}}
 	for _, want := range []int{100, 50, 33} {

@@ -15,7 +15,7 @@ import (
 
 var errStillOpen = errors.New("connections are still open")
 
-// native is our own table as init makes it.
+// native returns our own table as init makes it.
 func native(t testing.TB) fixture.Layout {
 	t.Helper()
 	ddl, err := os.ReadFile("../../sql/native_table.sql")
@@ -47,8 +47,7 @@ const manySent = `INSERT INTO outbox (aggregate_id, event_id, topic, payload_byt
 const manySentNative = `INSERT INTO outbox (key, topic, payload, status, created_at, sent_at)
 	SELECT i % 1000, 'orders', 'x', 'SENT', now() - i * interval '1 s', now() FROM generate_series(1, 50000) i`
 
-// A table full of sent rows costs the sweep nothing, whether or not the
-// statistics know of them.
+// A table full of sent rows costs the sweep nothing, whether or not the statistics are up to date.
 func TestNothingScansTheTable(t *testing.T) {
 	t.Parallel()
 	im2be := fixture.Im2be()
@@ -68,8 +67,7 @@ func TestNothingScansTheTable(t *testing.T) {
 	}
 }
 
-// everyRead runs every read of the sweeper, with scopes and without, and looks
-// at what the server counted.
+// everyRead runs every read of the sweeper, with and without scopes, and checks the server's counters.
 func (b *bench) everyRead(t *testing.T) {
 	t.Helper()
 	before := b.scans()
@@ -109,8 +107,8 @@ func (b *bench) everyRead(t *testing.T) {
 	}
 }
 
-// scans is how often the table was read from end to end. The counters of
-// other sessions arrive when they are idle, at the latest at their end.
+// scans returns how often the table was scanned from end to end. The counters of other sessions arrive when
+// these are idle, at the latest when they end.
 func (b *bench) scans() int {
 	b.t.Helper()
 	b.sweeper.cfg.Pool.Reset()

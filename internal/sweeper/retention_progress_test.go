@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// A round that takes long says so every ten seconds.
+// A long round logs its progress every ten seconds.
 func TestLongRetentionSaysHowFarItIs(t *testing.T) {
 	var log bytes.Buffer
 	now := time.Now()

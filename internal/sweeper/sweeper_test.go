@@ -17,8 +17,8 @@ import (
 
 func TestAPageIsInTableOrderThenInOrderOfInsertion(t *testing.T) {
 	b := newBench(t, fixture.Plain())
-	// One transaction: created_at ties. A hole in an earlier page makes the
-	// place in the table disagree with the order of insertion.
+	// The rows of one transaction have equal values of created_at. Because of free space in an earlier page,
+	// the rows' places in the table differ from the order of insertion.
 	b.db.Exec(t, `INSERT INTO plain (body) SELECT repeat('x', 2000) FROM generate_series(1, 40)`)
 	b.db.Exec(t, `DELETE FROM plain`)
 	b.db.Exec(t, `VACUUM (TRUNCATE off) plain`)
@@ -39,7 +39,7 @@ func TestAPageIsInTableOrderThenInOrderOfInsertion(t *testing.T) {
 	}
 }
 
-// Where the id rises, neither space that is used again nor an update changes the order of a transaction.
+// With an id that rises, neither reused space nor an update changes the order of a transaction's rows.
 func TestAnIDThatRisesKeepsTheOrder(t *testing.T) {
 	sorts := harness.One[bool](t, harness.Postgres(t), `SELECT to_regprocedure('pg_catalog.uuidv7()') IS NOT NULL`)
 	for kind, id := range map[string]string{
@@ -71,8 +71,8 @@ func TestAnIDThatRisesKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// A row that was tried has a new version at the table's end, but the rows of its
-// key that tie with it must not overtake it.
+// A row that was tried has a new version at the end of the table. Rows of its key with an equal order value
+// must not overtake it.
 func TestARowThatWasTriedKeepsItsPlace(t *testing.T) {
 	for _, mapped := range []string{"attempts", "last error"} {
 		l := fixture.Plain()
@@ -89,8 +89,8 @@ func TestARowThatWasTriedKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// What was written by a transaction that runs at the horizon, or in a savepoint of
-// it, or since then, is not aged.
+// A row is not aged if it was written by a transaction that runs at the horizon, in a savepoint of that
+// transaction, or later.
 func TestRowsFromBeforeTheHorizonAreAged(t *testing.T) {
 	b := newBench(t, fixture.Plain())
 	b.db.Exec(t, `INSERT INTO plain (body) VALUES ('old'), ('old too'), ('touched')`)
@@ -122,7 +122,7 @@ func TestRowsFromBeforeTheHorizonAreAged(t *testing.T) {
 		t.Errorf("%q are aged", got)
 	}
 	b.sweeper.slowFetch = always
-	for range 2 { // then by an ID order
+	for range 2 { // the second time by an ID order
 		req.Limit = 5
 		page := b.sweep(req)
 		if got := aged(page.Rows); len(page.Rows) != 5 || !slices.Equal(got, []string{"old", "old too"}) {
@@ -277,14 +277,14 @@ func TestATableThatRefusesHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// What is known of every table that refuses is read again, not of the first one only.
+// If several tables refuse, the catalogue is read again for each of them, not only for the first.
 func TestFailedRowsAreReadAfterTablesChanged(t *testing.T) {
 	db := harness.Postgres(t)
 	db.Exec(t, fixture.Plain().DDL)
 	db.Exec(t, `CREATE TABLE other (LIKE plain INCLUDING ALL)`)
 	one, other := fixture.Plain().Table, fixture.Plain().Table
 	other.Name = "other"
-	one.Mapping.MaxRowBytes, other.Mapping.MaxRowBytes = 1000, 1000 // long keys are not read
+	one.Mapping.MaxRowBytes, other.Mapping.MaxRowBytes = 1000, 1000 // so that long keys are not read
 	b := newBenchOn(t, db, db.DSN, one, other)
 	for _, name := range []string{"plain", "other"} {
 		db.Exec(t, `INSERT INTO `+name+` (key, status) VALUES (gen_random_uuid()::text, 'FAILED')`)
@@ -297,7 +297,7 @@ func TestFailedRowsAreReadAfterTablesChanged(t *testing.T) {
 	}
 }
 
-// A table that is known to be locked is not waited for once more.
+// A table that is known to be locked is not waited for again.
 func TestATableKnownToBeLockedIsNotAsked(t *testing.T) {
 	b := newBench(t, fixture.Plain())
 	lock := b.db.Conn(t)
@@ -336,8 +336,7 @@ func TestRetentionDeletesOnlyWhatWasSentLongAgo(t *testing.T) {
 	}
 }
 
-// Where no index leads to rows past their retention, each look for them reads the
-// whole table.
+// If no index finds rows past their retention, each search for them reads the whole table.
 func TestRetentionLooksForManyPagesAtOnce(t *testing.T) {
 	const rows = 3000
 	l := fixture.Plain()
@@ -373,7 +372,7 @@ func TestPendingCounts(t *testing.T) {
 	if err != nil || p.Rows != 2 || p.Ready != 2 || p.Capped || p.Oldest < 90*time.Second || p.Oldest > 100*time.Second {
 		t.Fatal(p, err)
 	}
-	// A row whose time has not come waits for nobody.
+	// A row whose time has not come does not wait for a relay.
 	b.db.Exec(t, `INSERT INTO plain (body, created_at, due) VALUES ('', now() - interval '1 day', now() + interval '1 h')`)
 	if p, err = b.sweeper.CountPending(t.Context(), b.table); err != nil || p.Rows != 3 || p.Ready != 2 || p.Oldest > 100*time.Second {
 		t.Fatal(p, err)
@@ -388,8 +387,8 @@ func TestPendingCounts(t *testing.T) {
 	}
 }
 
-// A scope in SQL must cover the very rows that Scope.Contains does, else a
-// parked row is published by two or by nobody.
+// A scope in SQL must cover exactly the rows that Scope.Contains covers. Otherwise a parked row would be
+// published twice, or never.
 func TestScopesInSQLCoverWhatTheyCoverInMemory(t *testing.T) {
 	l := fixture.Plain()
 	b := newBench(t, l)
@@ -530,8 +529,8 @@ func TestATableThatRefusesIsNamed(t *testing.T) {
 	}
 }
 
-// A prepared look whose result has another type from now on passes with its
-// connection; it is no refusal of the table.
+// If the result type of a prepared lookup changes, the error is temporary: it ends with the connection, and
+// does not count as a refusal of the table.
 func TestAnotherTypeBetweenLooks(t *testing.T) {
 	l := fixture.Im2be()
 	b := newBench(t, l)
@@ -564,8 +563,7 @@ func TestOddNamesAndTimestampsAsState(t *testing.T) {
 	}
 }
 
-// Twenty locked tables cost a start little more than one: seconds, where each alone would be
-// waited for.
+// Twenty locked tables delay a start by little more than one locked table does.
 func TestLockedTablesAreWaitedForTogether(t *testing.T) {
 	l := fixture.Plain()
 	db := harness.Postgres(t)
@@ -598,8 +596,8 @@ func TestLockedTablesAreWaitedForTogether(t *testing.T) {
 	}
 }
 
-// A rewrite that is not MVCC-safe, such as the end of REPACK (CONCURRENTLY), is under way when a look and
-// a page begin: they see the rows, not the empty table that their snapshot would have.
+// A rewrite that is not MVCC-safe, such as the end of REPACK (CONCURRENTLY), is in progress when a lookup and
+// a page begin. Both see the rows, and not the empty table that their snapshot would have.
 func TestNoRowIsTakenForGoneByARewrite(t *testing.T) {
 	b := newBench(t, native(t))
 	b.db.Exec(t, `INSERT INTO outbox (topic, key, payload) SELECT 't', 'k', '\x00' FROM generate_series(1, 3)`)
@@ -619,7 +617,7 @@ func TestNoRowIsTakenForGoneByARewrite(t *testing.T) {
 			return len(page.Rows), err
 		},
 	} {
-		if _, err := read(); err != nil { // statements are prepared from now on
+		if _, err := read(); err != nil { // so that the statements are prepared
 			t.Fatal(err)
 		}
 		conn := b.db.Conn(t)
@@ -637,7 +635,7 @@ func TestNoRowIsTakenForGoneByARewrite(t *testing.T) {
 			n, err = read()
 			ended <- err
 		}()
-		harness.Eventually(t, 2*time.Second, func() error { // before it gives the lock up
+		harness.Eventually(t, 2*time.Second, func() error { // before it releases the lock
 			if harness.One[int](t, b.db, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'outbox'::regclass`) == 0 {
 				return errors.New("nobody waits for the table")
 			}
@@ -652,7 +650,7 @@ func TestNoRowIsTakenForGoneByARewrite(t *testing.T) {
 	}
 }
 
-// A page of no table has a snapshot: the core asks for it alone.
+// A page of no table still has a snapshot, which the core may ask for alone.
 func TestPageOfNothing(t *testing.T) {
 	b := newBench(t, fixture.Plain())
 	b.db.Exec(t, `INSERT INTO plain (body) VALUES ('x')`)

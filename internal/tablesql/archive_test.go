@@ -17,7 +17,7 @@ func archivedTable() *outbox.Table {
 	}}
 }
 
-// A row is in the outbox or in its archive, whole, whatever becomes of the statement.
+// Whatever happens to the statement, a row is complete, and either in the outbox or in the archive.
 func TestRowsAreMovedWhole(t *testing.T) {
 	db := harness.Postgres(t)
 	db.Exec(t, `CREATE SCHEMA old; CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, gone int, status text, done_at timestamptz, why text, version int, payload bytea, price numeric(6, 2), doubled int GENERATED ALWAYS AS (version * 2) STORED);
@@ -56,18 +56,18 @@ func TestRowsAreMovedWhole(t *testing.T) {
 	if n := harness.One[int](t, db, `SELECT count(*) FROM old."Outbox Archive" WHERE status = 'it''s done' AND done_at IS NOT NULL AND why IS NULL AND version = 8 AND doubled = 14 AND price = 1.5 AND length(payload) = 4000 * id`); n != 2 {
 		t.Errorf("%d of 2 rows are whole in the archive", n)
 	}
-	// One that the archive has already refuses the others with it, and is told.
+	// A row that the archive has already makes the others refused too, and is reported.
 	db.Exec(t, `INSERT INTO old."Outbox Archive" (id, status, done_at) OVERRIDING SYSTEM VALUE VALUES (3, '', now())`)
 	if _, err := move(m.Sent, "{3,4}"); err == nil || FaultOf(err) != RowRefused || !strings.Contains(err.Error(), `Outbox Archive_pkey`) || where("{3,4}") != "2 1" {
 		t.Errorf("%v, %s", err, where("{3,4}"))
 	}
-	// One that a trigger drops.
+	// A row that a trigger drops.
 	db.Exec(t, `CREATE FUNCTION old.drops() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF NEW.id = 5 THEN RETURN NULL; END IF; RETURN NEW; END';
 		CREATE TRIGGER drops BEFORE INSERT ON old."Outbox Archive" FOR EACH ROW EXECUTE FUNCTION old.drops()`)
 	if _, err := move(m.Sent, "{4,5}"); err == nil || FaultOf(err) != RowRefused || !strings.Contains(err.Error(), "the archive old.Outbox Archive did not take each row: a trigger there drops some. Rows missing: 1") || where("{4,5}") != "2 0" {
 		t.Errorf("%v, %s", err, where("{4,5}"))
 	}
-	// A column that the outbox got meanwhile is not left behind.
+	// A column that the outbox got meanwhile is archived too.
 	db.Exec(t, `ALTER TABLE outbox ADD late text DEFAULT 'late'`)
 	if _, err := move(m.Sent, "{4}"); err == nil || FaultOf(err) != TableRefused || where("{4}") != "1 0" {
 		t.Errorf("%v, %s", err, where("{4}"))
@@ -81,7 +81,7 @@ func TestRowsAreMovedWhole(t *testing.T) {
 	}
 }
 
-// An archive that would lose something of a row is refused by name.
+// An archive that would lose a part of a row is refused, and named.
 func TestArchivesThatDoNotFit(t *testing.T) {
 	db := harness.Postgres(t)
 	db.Exec(t, `CREATE SCHEMA old; CREATE TABLE outbox (id bigint PRIMARY KEY, status varchar(20), done_at timestamptz, why text, version int, payload text, price numeric(6, 2))`)
@@ -112,7 +112,7 @@ func TestArchivesThatDoNotFit(t *testing.T) {
 	}
 }
 
-// What ALTER does to one of the two tables while the statement is in use costs no row anything.
+// An ALTER of one of the two tables while the statement is in use loses nothing of a row.
 func TestWhatIsAlteredMeanwhileLosesNothing(t *testing.T) {
 	db := harness.Postgres(t)
 	db.Exec(t, `CREATE SCHEMA old`)

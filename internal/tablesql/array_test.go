@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// The server reads an array as its elements, whichever form it is sent in.
+// The server reads the same elements from an array in whichever form it is sent.
 func TestArraysAsTheServerReadsThem(t *testing.T) {
 	conn := harness.Postgres(t).Conn(t)
 	for _, c := range []struct {
@@ -41,7 +41,7 @@ func TestArraysAsTheServerReadsThem(t *testing.T) {
 	}
 }
 
-// Other spellings of a value are for the server to judge.
+// Values in another spelling are left to the server.
 func TestArraysOfOtherSpellings(t *testing.T) {
 	conn := harness.Postgres(t).Conn(t)
 	const written = "00112233-4455-6677-8899-aabbccddeeff"
@@ -87,8 +87,8 @@ func readArray(t *testing.T, conn *pgx.Conn, a *Array, elementType string) (got 
 	return got, p.formats[0]
 }
 
-// A thousand ids are bound again and again: what is reserved and not used has the garbage
-// collected more often. A long one among short ones reserves nothing for the others.
+// A thousand ids are bound again and again, so memory that is reserved and not used makes the garbage
+// collector run more often. A long id among short ones does not reserve memory for the others.
 func TestBinaryArraysAreAsLongAsTheirElements(t *testing.T) {
 	elements := map[string][]string{
 		"uuid": {"00112233-4455-6677-8899-aabbccddeeff"}, "smallint": {"1"}, "integer": {"-2147483648"},

@@ -13,8 +13,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// A row that changed after it was read is what it is now: another payload and key, gone,
-// cancelled, later, or not ours. Where the server cannot print it, it is without its long values.
+// A row that changed after it was read is looked up with its present values: another payload and key, gone,
+// cancelled, later, or not ours. If the server cannot print it, it comes without its long values.
 func TestLookReadsWhatARowIsNow(t *testing.T) {
 	db := harness.Postgres(t)
 	db.Exec(t, `CREATE TABLE outbox (id int PRIMARY KEY, kind text, key text, payload jsonb, status text, due timestamptz);
@@ -83,7 +83,7 @@ func TestLookReadsWhatARowIsNow(t *testing.T) {
 	}
 }
 
-// Where only changed rows are read, one that nobody but its transaction has written is pending, and no more is said of it.
+// If only changed rows are read, a row that only its own transaction wrote is pending, without further data.
 func TestLookReadsWhatOthersHaveChanged(t *testing.T) {
 	db := harness.Postgres(t)
 	db.Exec(t, `CREATE TABLE outbox (id int PRIMARY KEY, payload text, status text);
@@ -107,7 +107,7 @@ func TestLookReadsWhatOthersHaveChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, columns := range []bool{true, false} { // else without SELECT on the table
+	for _, columns := range []bool{true, false} { // false: without SELECT on the whole table
 		r.SystemColumns = columns
 		want := [5]string{"p", "p new", "s", "a", "p"}
 		if !columns {
@@ -131,7 +131,7 @@ func TestLookReadsWhatOthersHaveChanged(t *testing.T) {
 	}
 }
 
-// One row that cannot be printed keeps no other from being looked at.
+// A row that cannot be printed does not keep other rows from being looked up.
 func TestLookAroundARowThatCannotBePrinted(t *testing.T) {
 	unprintable := &pgconn.PgError{Code: pgerrcode.ProgramLimitExceeded}
 	rows := make([]*outbox.Row, 5)
@@ -165,7 +165,8 @@ func TestLookAroundARowThatCannotBePrinted(t *testing.T) {
 	}
 }
 
-// Looks read up to their bound, and a row beyond. Then a look at fewer rows succeeds, over the same connection.
+// Lookups read up to their bound and reject the row beyond it. After that, a lookup of fewer rows succeeds
+// over the same connection.
 func TestLooksHaveABoundInBytes(t *testing.T) {
 	db := harness.Postgres(t)
 	db.Exec(t, `CREATE TABLE outbox (id int PRIMARY KEY, payload text, status text);

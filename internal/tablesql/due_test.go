@@ -15,13 +15,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// waiting is a table of which most rows wait for their time.
+// waiting returns a table in which most rows wait for their time.
 func waiting(t *testing.T, due string) (*pgx.Conn, *Relation) {
 	t.Helper()
 	return waitingBy(t, due, "", outbox.Mapping{})
 }
 
-// waitingBy has the times in columns of another type, as a mapping says.
+// waitingBy returns the same with the times in columns of another type, as the mapping says.
 func waitingBy(t *testing.T, due, alter string, times outbox.Mapping) (*pgx.Conn, *Relation) {
 	t.Helper()
 	l := fixture.Plain()
@@ -31,7 +31,8 @@ func waitingBy(t *testing.T, due, alter string, times outbox.Mapping) (*pgx.Conn
 	l.DDL = strings.Replace(l.DDL, "due timestamptz", "due timestamptz"+due, 1)
 	db := harness.Postgres(t)
 	db.Exec(t, l.DDL)
-	// Due by a time and without one, before and behind 20,000 that wait, and sent ones behind them.
+	// There are due rows with and without a time, before and after 20,000 rows that wait, and after them sent
+	// rows.
 	db.Exec(t, `INSERT INTO plain (topic, key, created_at, due, status)
 		SELECT 'orders', 'k' || i % 100, '2026-01-01'::timestamptz + i * interval '1 s',
 			CASE WHEN i % 1000 = 0 THEN now() - i * interval '1 s' WHEN i % 1000 = 1 AND $1 THEN NULL WHEN i > 20000 THEN now() ELSE now() + i * interval '1 h' END,
@@ -52,7 +53,7 @@ func waitingBy(t *testing.T, due, alter string, times outbox.Mapping) (*pgx.Conn
 	return conn, r
 }
 
-// questions are what is asked of the table again and again.
+// questions returns the periodic queries on the table.
 func questions(t *testing.T, r *Relation, byTime bool, found func(row [][]byte) error) map[string]Step {
 	t.Helper()
 	page := func(limit int, also func(q *PageQuery)) Step {
@@ -80,8 +81,8 @@ func questions(t *testing.T, r *Relation, byTime bool, found func(row [][]byte) 
 	}
 }
 
-// Rows that wait for their time cost nothing: what is read of the table is about the rows
-// that are due. Counted are buffers, which no machine's speed changes.
+// Rows that wait for their time cost nothing: the buffers that are read depend on the due rows only. Buffers
+// are counted because they do not depend on the machine's speed.
 func TestCostOfRowsThatWait(t *testing.T) {
 	for _, due := range []string{"", " NOT NULL"} {
 		conn, r := waiting(t, due)
@@ -97,7 +98,7 @@ func costOfRowsThatWait(t *testing.T, due string, conn *pgx.Conn, r *Relation) {
 	t.Helper()
 	for name, step := range questions(t, r, true, nil) {
 		if due != "" && strings.Contains(name, "page") {
-			continue // in table order, past those that wait
+			continue // read in table order, over the rows that wait
 		}
 		var plan string
 		step.SQL = "EXPLAIN (ANALYZE, BUFFERS, TIMING off, FORMAT json) " + step.SQL
@@ -120,7 +121,7 @@ func costOfRowsThatWait(t *testing.T, due string, conn *pgx.Conn, r *Relation) {
 	}
 }
 
-// The rows are the same either way, and in the same order except the watch's.
+// Both ways give the same rows, and, except for the watch, in the same order.
 func TestDueRowsByTimeAreTheSame(t *testing.T) {
 	for _, due := range []string{"", " NOT NULL"} {
 		conn, r := waiting(t, due)
