@@ -16,7 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// checked runs check --json and gives its report.
+// checked runs check --json and returns its report.
 func checked(t *testing.T, want int, args ...string) preflight.Report {
 	t.Helper()
 	out, _ := command(t, want, append([]string{"check", "--json"}, args...)...)
@@ -27,7 +27,7 @@ func checked(t *testing.T, want int, args ...string) preflight.Report {
 	return r
 }
 
-// named gives a report's findings as "LEVEL check subject".
+// named returns a report's findings as "LEVEL check subject".
 func named(r preflight.Report) string {
 	var lines []string
 	for _, f := range r.Findings {
@@ -36,7 +36,7 @@ func named(r preflight.Report) string {
 	return strings.Join(lines, "\n")
 }
 
-// From an empty database to one that is in order, by --fix.
+// check --fix turns an empty database into one without findings.
 func TestCheckFixes(t *testing.T) {
 	db, kafka := harness.Postgres(t), harness.Kfake(t)
 	c := file(t, db.DSN, db.DSN, "")
@@ -104,7 +104,7 @@ func TestValidateAgainstDatabase(t *testing.T) {
 		t.Fatal(err, text)
 	}
 
-	// run tells the same at its start.
+	// run reports the same when it starts.
 	cfg, err := config.Load(c)
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +133,8 @@ func TestValidateAgainstDatabase(t *testing.T) {
 	mustHave(t, e, "connect as role nobody", "make sure that PostgreSQL runs")
 }
 
-// What is found of many tables alike is told once, with a list. Another finding, hint or stream is not alike.
+// Equal findings about many tables are reported once, with a list. Findings with another text, hint or stream
+// are not equal.
 func TestCheckPutsTogetherWhatIsAlike(t *testing.T) {
 	finding := func(stream, table, found string) preflight.Finding {
 		return preflight.Finding{

@@ -16,8 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// runDemo runs the command as a user would, with the real stream, and gives
-// its summary.
+// runDemo runs the command as a user would, with the real stream, and returns its summary.
 func runDemo(t *testing.T, args ...string) map[string]any {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -72,7 +71,7 @@ func TestDemoOnGivenServers(t *testing.T) {
 	t.Log(s["kafka"], s["latency_ms"])
 }
 
-// The stream is a process, which is killed; the checker reads what is committed.
+// The stream is a process of its own, which is killed. The checker reads committed records.
 func TestDemoExactlyOnce(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts servers")

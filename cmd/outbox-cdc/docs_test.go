@@ -19,9 +19,8 @@ var (
 	inline = regexp.MustCompile("(?m)(^#.*$)|`(outbox-cdc [^`\n]+)`") // not in headings, which quote messages
 )
 
-// Every command line in the documentation, in a block or in a sentence, is one that
-// the program understands: the command is there, and so are its flags. Pages whose
-// blocks are run as a whole have tests of their own.
+// The program understands every command line in the documentation, in a block or in a sentence: the command
+// and its flags exist. Pages whose blocks are run as a whole have tests of their own.
 func TestCommandLinesOfTheDocs(t *testing.T) {
 	lines := 0
 	for _, page := range pages(t) {
@@ -64,8 +63,8 @@ func pages(t *testing.T) []string {
 	return all
 }
 
-// commandLines are what follows a prompt or begins a line of a block, up to a
-// comment, a pipe or a redirection, and what stands between backquotes.
+// commandLines returns the command lines in a text. In a block they follow a prompt or begin a line, and end
+// at a comment, a pipe or a redirection. In a sentence they stand between backquotes.
 func commandLines(text string) []string {
 	var found []string
 	for _, b := range block.FindAllStringSubmatch(text, -1) {
@@ -87,7 +86,7 @@ func commandLines(text string) []string {
 	return found
 }
 
-// synopsis are lines that show how a command is written, not one to be typed.
+// synopsis matches lines that show how a command is written and that nobody can type.
 var synopsis = regexp.MustCompile(`\[.*\||…|COMMAND`)
 
 func understood(line string) error {
@@ -110,7 +109,7 @@ func understood(line string) error {
 	return parsed(c, rest)
 }
 
-// parsed looks at the flags' names and, where one has a value, at the value.
+// parsed checks the flags' names, and the value of a flag that has one.
 func parsed(c *cobra.Command, words []string) error {
 	for i, w := range words {
 		words[i] = strings.Trim(w, `"'`)

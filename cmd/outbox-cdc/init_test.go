@@ -59,8 +59,8 @@ func mustHave(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// An administrator makes everything, twice; then the two roles stream with
-// what they were granted and no more.
+// An administrator makes everything, twice. Then the two roles stream with exactly the rights that they were
+// granted.
 func TestInitThenRunWithTheRolesItMade(t *testing.T) {
 	db := harness.PrivatePostgres(t, localpg.Options{})
 	kafka := harness.Kfake(t)
@@ -104,7 +104,7 @@ func TestInitThenRunWithTheRolesItMade(t *testing.T) {
 
 var served = regexp.MustCompile(`"address":"([^"]+)"`)
 
-// isServed waits until a page of the program says something.
+// isServed waits until a page of the program has this text.
 func isServed(t *testing.T, run *child, path, want string) {
 	t.Helper()
 	harness.Eventually(t, patience, func() error {
@@ -125,8 +125,8 @@ func isServed(t *testing.T, run *child, path, want string) {
 	})
 }
 
-// ends are a database and a broker with topic orders, and a configuration that
-// streams from one to the other.
+// ends returns a database, a broker with the topic orders, and a configuration that streams from one to the
+// other.
 func ends(t *testing.T, http string) (*harness.DB, *harness.Cluster, string) {
 	t.Helper()
 	db := harness.Postgres(t)
@@ -154,7 +154,7 @@ func startRun(t *testing.T, configFile string) *child {
 	return c
 }
 
-// stop ends the program as an operator would, and returns what it printed.
+// stop ends the program as an operator would, and returns its output.
 func (c *child) stop(t *testing.T) string {
 	t.Helper()
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -182,7 +182,7 @@ func rewrite(t *testing.T, path, from, to string) {
 	}
 }
 
-// What only a person can fix: exit code 3, and what to do.
+// If only a person can help, the exit code is 3, and the output says what to do.
 func TestInitSaysWhatIsInTheWay(t *testing.T) {
 	db := harness.PrivatePostgres(t, localpg.Options{})
 	db.Exec(t, "CREATE ROLE poor LOGIN PASSWORD 'hunter2'; CREATE TABLE taken (id int)")

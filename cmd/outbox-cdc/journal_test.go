@@ -12,7 +12,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// Brokers refuse to create the journal: the error says why, and has the command for a user who may.
+// If the brokers refuse to create the journal, the error says why, and has the command for a user with the
+// rights.
 func TestInitKafkaIsRefused(t *testing.T) {
 	kafka := harness.Kfake(t)
 	config := filepath.Join(t.TempDir(), "once.yaml")

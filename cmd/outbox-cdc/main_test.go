@@ -51,7 +51,7 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// child is a program in the background; what it prints is searched.
+// child is a program in the background. Its output can be searched.
 type child struct {
 	cmd   *exec.Cmd
 	mu    sync.Mutex
@@ -77,7 +77,7 @@ func (c *child) text() string {
 	return c.print.String()
 }
 
-// printed is an error until the program has printed the text.
+// printed returns an error until the program has printed the text.
 func (c *child) printed(text string) error {
 	if !bytes.Contains([]byte(c.text()), []byte(text)) {
 		return fmt.Errorf("it has not printed %q:\n%s", text, c.text())
@@ -141,7 +141,7 @@ func lookIn(path, name string) (string, error) {
 
 const patience = time.Minute
 
-// waitfor NAME PATTERN waits until a program has printed this.
+// waitfor NAME PATTERN waits until a program has printed a text that matches.
 func waitFor(ts *testscript.TestScript, _ bool, args []string) {
 	c, pattern, deadline := find(ts, args[0]), regexp.MustCompile(args[1]), time.After(patience)
 	for !pattern.MatchString(c.text()) {
@@ -163,7 +163,7 @@ func sendSignal(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(find(ts, args[0]).cmd.Process.Signal(s))
 }
 
-// exited NAME CODE waits for the end; stderr is then what it printed.
+// exited NAME CODE waits for the program's end. Its output is then in stderr.
 func exited(ts *testscript.TestScript, _ bool, args []string) {
 	c := find(ts, args[0])
 	select {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// One page for each command, none for what is hidden.
+// There is one page for each command, except hidden ones.
 func TestManualPages(t *testing.T) {
 	var out bytes.Buffer
 	dir := filepath.Join(t.TempDir(), "pages")

@@ -22,8 +22,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// What an operator does while the stream runs: a FAILED row is requeued and a
-// SENT one replayed, by the stream's own role; both come once more.
+// An operator acts while the stream runs: a FAILED row is requeued and a SENT row is replayed, by the
+// stream's own role. Both are published once more.
 func TestOperatingOnARunningStream(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the program")
@@ -61,7 +61,7 @@ func TestOperatingOnARunningStream(t *testing.T) {
 	run.stop(t)
 }
 
-// Swept by command next to a slot, then streamed: nothing is lost or doubled.
+// A stream is first swept by command, although it has a slot, and then streamed. Nothing is lost or doubled.
 func TestSweepThenRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the program")
@@ -96,7 +96,7 @@ func TestSweepThenRun(t *testing.T) {
 	}
 }
 
-// Over TLS the process has to show the configuration's own certificate.
+// Over TLS, the process has to present the certificate of the configuration.
 func TestAskingOverTLS(t *testing.T) {
 	certFile, keyFile := certificatePair(t)
 	otherCert, _ := certificatePair(t)

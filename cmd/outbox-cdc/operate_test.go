@@ -13,7 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// decoded runs a command with --json and reads what it prints.
+// decoded runs a command with --json and decodes its output.
 func decoded[T any](t *testing.T, args ...string) T {
 	t.Helper()
 	out, _ := command(t, 0, append(args, "--json")...)
@@ -37,8 +37,7 @@ func nativeRows(t *testing.T) (*harness.DB, string) {
 	return db, c
 }
 
-// The page looks at slots as the stream's own role, whatever an administrator
-// left in the environment.
+// The page reads the slots as the stream's own role, whatever administrator is in the environment.
 func TestThePagesSlotsUseNoAdministrator(t *testing.T) {
 	_, c := nativeRows(t)
 	cfg, err := config.Load(c)
@@ -56,7 +55,7 @@ func TestThePagesSlotsUseNoAdministrator(t *testing.T) {
 	}
 }
 
-// A row's way through failed list, show, requeue and discard.
+// A row goes through failed list, show, requeue and discard.
 func TestFailedRows(t *testing.T) {
 	db, c := nativeRows(t)
 	out, _ := command(t, 0, "failed", "list", "-c", c)
@@ -142,7 +141,7 @@ func TestActsRefuseNonsense(t *testing.T) {
 	mustHave(t, e, "--error is a regular expression")
 }
 
-// A table without a failed state, and one that keeps no sent rows.
+// One table has no FAILED state, and another one keeps no SENT rows.
 func TestTablesWithoutTheState(t *testing.T) {
 	db := harness.Postgres(t)
 	db.Exec(t, "CREATE TABLE queue (id bigint PRIMARY KEY, topic text, body text)")
@@ -159,7 +158,7 @@ func TestTablesWithoutTheState(t *testing.T) {
 	mustHave(t, e, "passed over: stream orders: table public.none does not exist")
 }
 
-// Ours, an orphan, and one of another program.
+// There are a slot of ours, an orphan, and one of another program.
 func TestSlots(t *testing.T) {
 	db := harness.PrivatePostgres(t, localpg.Options{})
 	c := file(t, db.DSN, db.DSN, "")
@@ -211,7 +210,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// destroy leaves what init did not make.
+// destroy leaves everything that init did not make.
 func TestDestroy(t *testing.T) {
 	db := harness.Postgres(t)
 	c := file(t, db.DSN, db.DSN, "")

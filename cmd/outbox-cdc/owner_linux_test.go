@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/config"
 )
 
-// Who listens on a port is found in the kernel's table; connections and other ports say nothing.
+// The listener on a port is found in the kernel's table. Connections and other ports are ignored.
 func TestWhoListens(t *testing.T) {
 	const head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 	line := func(local, state, uid string) string {
@@ -33,7 +33,7 @@ func TestWhoListens(t *testing.T) {
 	}
 }
 
-// A password goes to our own user's process on this machine, and not where nothing tells who listens.
+// A password is sent to our own user's process on this machine. It is not sent if it is unknown who listens.
 func TestWhoIsTrustedWithAPassword(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

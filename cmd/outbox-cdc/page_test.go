@@ -28,8 +28,8 @@ const (
 	checkPage    = "../../docs/check.md"
 )
 
-// Every command has its section in docs/commands.md, with its usage and flags as
-// the program has them. -update writes them again and adds what is missing.
+// Every command has its section in docs/commands.md, with the program's usage and flags. -update writes them
+// again and adds missing ones.
 func TestCommandsPageIsUpToDate(t *testing.T) {
 	text, err := os.ReadFile(commandsPage)
 	if err != nil {
@@ -119,7 +119,7 @@ func flagRow(f *pflag.Flag) string {
 	return fmt.Sprintf("| `%s` | %s | %s |\n", strings.TrimSpace(name+" "+value), standardOf(f), strings.ReplaceAll(text, "|", `\|`))
 }
 
-// standardOf is a flag's default, unless it is one of those that go without saying.
+// standardOf returns a flag's default, unless the default is one of those that need no mention.
 func standardOf(f *pflag.Flag, without ...string) string {
 	if slices.Contains(append(without, "false", "[]"), f.DefValue) {
 		return ""
@@ -178,7 +178,7 @@ func TestFieldsAreUpToDate(t *testing.T) {
 	}
 }
 
-// A script that works with one 1.x works with the next.
+// A script that works with one release of 1.x works with the next one.
 func TestCommandLineIsStable(t *testing.T) {
 	var now []string
 	for _, c := range everyCommand(rootCommand(streams{out: io.Discard, err: io.Discard})) {
@@ -192,7 +192,7 @@ func TestCommandLineIsStable(t *testing.T) {
 	stable.Compare(t, "commands", now, *update)
 }
 
-// A program that reads the JSON of one 1.x reads that of the next.
+// A program that reads the JSON of one release of 1.x can read that of the next one.
 func TestJSONIsStable(t *testing.T) {
 	var now []string
 	for _, p := range printed {

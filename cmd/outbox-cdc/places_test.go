@@ -21,7 +21,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/fixture"
 )
 
-// places are where people and programs read how a stream stands.
+// places are where people and programs read the state of a stream.
 type places struct {
 	stream *status.Stream
 	server http.Handler
@@ -60,9 +60,9 @@ func (p *places) get(path string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-// Each trouble, alone and next to each other one, is told wherever somebody looks: in the headline, the card, and the
-// box of both pages, by the status command, as JSON, by /readyz and the metrics. (That its alert is there is tested in
-// package status.)
+// Each trouble, alone and together with each other one, is shown everywhere: in the headline, the card and
+// the box of both pages, by the status command, as JSON, by /readyz and in the metrics. (Package status tests
+// that its alert exists.)
 func TestEveryPlaceTellsEveryTrouble(t *testing.T) {
 	p := newPlaces(t)
 	for x := range fixture.Situations {
@@ -82,7 +82,7 @@ func TestEveryPlaceTellsEveryTrouble(t *testing.T) {
 	}
 }
 
-// told is what each place says, in plain text.
+// told returns what each place shows, as plain text.
 func (p *places) told(t *testing.T, x *fixture.Situation) map[string]string {
 	t.Helper()
 	told := map[string]string{}
@@ -112,7 +112,7 @@ func (p *places) told(t *testing.T, x *fixture.Situation) map[string]string {
 	return told
 }
 
-// levels: color, box, readiness and metrics go by the worst.
+// levels checks that color, box, readiness and metrics follow the worst finding.
 func (p *places) levels(t *testing.T, x *fixture.Situation) {
 	t.Helper()
 	worst := x.Worst()
@@ -142,7 +142,7 @@ func (p *places) levels(t *testing.T, x *fixture.Situation) {
 	}
 }
 
-// findingOf is the text of the finding that tells of a trouble. The status command lists what is parked instead.
+// findingOf returns the text of the finding about a trouble. The status command lists parks instead.
 func findingOf(s *status.Stream, one *fixture.Trouble, listed bool) string {
 	for _, f := range s.Findings {
 		if f.Alert != one.Alert || f.Level != one.Level {

@@ -27,7 +27,7 @@ func TestPreview(t *testing.T) {
 	mustHave(t, said, "not between 1 and 1000")
 }
 
-// A row on standard input is read as PostgreSQL reads it, and inserted nowhere.
+// A row on standard input is read as PostgreSQL reads it, and is not inserted.
 func TestPreviewOfAGivenRow(t *testing.T) {
 	db, c := nativeRows(t)
 	given := func(text string) {

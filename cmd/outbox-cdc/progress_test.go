@@ -26,8 +26,8 @@ func TestProgressWords(t *testing.T) {
 	}
 }
 
-// On a terminal one line is written over, and nothing of a name gets there but text; in
-// the log there is a line now and then.
+// On a terminal one line is overwritten, and a name cannot write control sequences to it. In the log there is
+// a line at intervals.
 func TestProgressIsToldNowAndThen(t *testing.T) {
 	var log, screen bytes.Buffer
 	p := newProgress(&bytes.Buffer{}, zerolog.New(&log), "requeue rows of public.outbox")

@@ -11,8 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// The README's minute, typed as it stands there, for a table that was never seen:
-// only the addresses are the test's.
+// The README's minute is typed as it stands there, for a new table. Only the addresses are the test's.
 func TestReadmesMinute(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// A broker that took a batch and does not answer keeps a drain waiting; the
-// second signal does not wait. Afterwards the row is still there.
+// A broker that took a batch and does not answer delays a drain. The second signal does not wait. The row is
+// still there afterwards.
 func TestSecondSignalStopsAtOnce(t *testing.T) {
 	db, kafka, c := ends(t, `http: {listen: "off"}`)
 	asked, answer := make(chan struct{}), make(chan struct{})

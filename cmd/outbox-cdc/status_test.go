@@ -37,8 +37,8 @@ func inRFC3339(s string) bool {
 	return err == nil
 }
 
-// Without a process the database tells; then a process that leads does, and
-// asks for its token.
+// Without a process, the status comes from the database. Then it comes from a process that leads, which asks
+// for its token.
 func TestStatusFromDatabaseAndProcess(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a program")
@@ -105,7 +105,7 @@ func TestStatusFromDatabaseAndProcess(t *testing.T) {
 	}
 }
 
-// Parks of a time when the tables kept a state mean nothing where they keep none.
+// If the tables keep no state, parks from a time when they did are ignored.
 func TestStatusOfTablesWithoutState(t *testing.T) {
 	db, _, c := ends(t, `http: {listen: "off"}`)
 	command(t, 0, "init", "-c", c, "--native-table")
@@ -163,7 +163,7 @@ func TestProcessURL(t *testing.T) {
 	}
 }
 
-// What an operator reads when much is wrong at once.
+// The status in words when many things are wrong at the same time.
 func TestStatusInWords(t *testing.T) {
 	safe, growth, lag, pending, failed := int64(5<<30), 1e6, 12.5, int64(100_000), int64(3)
 	r := status.Report{Process: "http://127.0.0.1:9187", Streams: []status.Stream{{
@@ -196,7 +196,7 @@ func TestStatusInWords(t *testing.T) {
 	}
 }
 
-// A slot that the server gave up is at its end, which is not "not in sight".
+// For a slot that the server has invalidated, the loss is not "not in sight": the slot is lost.
 func TestStatusOfALostSlot(t *testing.T) {
 	t.Parallel()
 	r := status.Report{Streams: []status.Stream{{

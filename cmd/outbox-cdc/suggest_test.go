@@ -10,7 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// From a table that was never seen to a configuration that is right.
+// From a new table, suggest makes a configuration that is right.
 func TestSuggest(t *testing.T) {
 	db := harness.Postgres(t)
 	db.Exec(t, `CREATE TABLE outbox_events (id uuid PRIMARY KEY, aggregate_id text NOT NULL, event_type text NOT NULL, payload jsonb NOT NULL,
@@ -23,7 +23,7 @@ func TestSuggest(t *testing.T) {
 		`topic: {column: event_type, map: {OrderCancelled: "QUESTION: which topic?", OrderPlaced: "QUESTION: which topic?"}, otherwise: fail}`, "key: {column: aggregate_id}", "sent_at: published_at")
 	mustHave(t, said, "2 questions to answer")
 
-	// What is not answered is refused, each question by its place.
+	// Open questions are refused, each with its place.
 	out, _ = command(t, 0, "mapping", "suggest", "--dsn", db.DSN, "--table", "public.outbox_events", "--brokers", "localhost:9092")
 	open := filepath.Join(t.TempDir(), "open.yaml")
 	if err := os.WriteFile(open, []byte(out), 0o600); err != nil {
@@ -62,7 +62,7 @@ func passwordOf(t *testing.T, db *harness.DB) string {
 	return password
 }
 
-// What cannot be taken over is refused by name, and a password stays where it is.
+// A table that cannot be taken over is refused by name. A password is not printed.
 func TestSuggestRefuses(t *testing.T) {
 	db := harness.Postgres(t)
 	db.Exec(t, `CREATE TABLE txno_outbox (id text PRIMARY KEY, invocation text, nextattempttime timestamp, lastattempttime timestamp, uniquerequestid text, processed boolean);

@@ -17,7 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
-// systemd listens as it does: on a datagram socket that NOTIFY_SOCKET names.
+// systemd listens as the real one does: on a datagram socket that NOTIFY_SOCKET names.
 func systemd(t *testing.T, watchdogMicros string) *net.UnixConn {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
@@ -32,7 +32,7 @@ func systemd(t *testing.T, watchdogMicros string) *net.UnixConn {
 	return socket
 }
 
-// told reads until systemd is told this, and returns that message.
+// told reads until a message contains the text, and returns that message.
 func told(t *testing.T, socket *net.UnixConn, what string) string {
 	t.Helper()
 	if err := socket.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -49,8 +49,8 @@ func told(t *testing.T, socket *net.UnixConn, what string) string {
 	}
 }
 
-// A process that cannot reach its database is started all the same: it says why
-// it does not stream, keeps the watchdog content, and says that it stops.
+// A process that cannot reach its database counts as started. It says why it does not stream, keeps the
+// watchdog satisfied, and says that it stops.
 func TestRunTellsSystemd(t *testing.T) {
 	socket := systemd(t, "600000")
 	run := startRun(t, file(t, "postgres://u@127.0.0.1:1/db", "postgres://u@127.0.0.1:1/db", `http: {listen: "off"}`))
@@ -67,7 +67,7 @@ func TestRunTellsSystemd(t *testing.T) {
 	await(t, run.ended, run)
 }
 
-// Streams that do not work end as soon as they are told to.
+// Streams that do not work end as soon as they are asked to.
 func TestAStopThatIsOverAtOnceIsTold(t *testing.T) {
 	socket := systemd(t, "600000")
 	over, cancel := context.WithCancel(t.Context())
@@ -116,7 +116,7 @@ func TestWhatSystemdIsTold(t *testing.T) {
 	}
 }
 
-// READY is told once, the status again and again.
+// READY is sent once, the status repeatedly.
 func TestReadyIsToldOnce(t *testing.T) {
 	s := &supervisor{streams: []supervised{watched("stream", "", 0)}, log: zerolog.Nop()}
 	if first := s.tell(time.Now()); first != "READY=1\nSTATUS=orders: stream" {
@@ -127,8 +127,7 @@ func TestReadyIsToldOnce(t *testing.T) {
 	}
 }
 
-// A driver that is stuck is said in the log: systemd's own message names only
-// the watchdog.
+// A stuck driver is reported in the log, because systemd's own message only names the watchdog.
 func TestStuckDriverIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	s := &supervisor{streams: []supervised{watched("stream", "", time.Minute)}, watchdog: time.Minute, log: zerolog.New(&log)}

@@ -11,8 +11,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// sweeping is a database that knows no logical decoding, with a role that may
-// only read and mark rows, and a Kafka.
+// sweeping returns a database without logical decoding, with a role that may only read and mark rows, and a
+// Kafka cluster.
 func sweeping(t *testing.T) (*harness.DB, *harness.Cluster, string) {
 	t.Helper()
 	db := harness.PrivatePostgres(t, localpg.Options{Settings: map[string]string{"wal_level": "replica", "max_wal_senders": "0", "max_replication_slots": "0"}})
@@ -28,7 +28,7 @@ func sweeping(t *testing.T) (*harness.DB, *harness.Cluster, string) {
 	return db, kafka, c
 }
 
-// Everything that is due goes out, in order, once; what is not stays.
+// All due rows are published in order, once. Other rows stay.
 func TestSweepOnce(t *testing.T) {
 	db, kafka, c := sweeping(t)
 	db.Exec(t, `INSERT INTO outbox (topic, key, payload) SELECT 'orders', (i % 7)::text, convert_to(i::text, 'UTF8') FROM generate_series(1, 12000) i`)
@@ -80,7 +80,7 @@ func TestSweepOnceRefuses(t *testing.T) {
 		}
 		return nil
 	})
-	// No Kafka: rows stay as they were, and the command says so.
+	// Without Kafka, rows stay as they were, and the command says so.
 	rewrite(t, c, kafka.Addrs[0], "127.0.0.1:1")
 	db.Exec(t, `INSERT INTO outbox (topic, key, payload) VALUES ('orders', 'k', 'x')`)
 	began := time.Now()
@@ -92,8 +92,8 @@ func TestSweepOnceRefuses(t *testing.T) {
 	}
 }
 
-// What is paused is not swept, also when it is paused in the middle. A table that the
-// configuration does not have is none of the sweep's business, and can be resumed.
+// A paused scope is not swept, even if it is paused during the sweep. A pause of a table that is no longer
+// configured does not affect the sweep, and can be ended.
 func TestSweepOncePaused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a program")

@@ -30,7 +30,7 @@ func stream(name string, report status.Stream) Stream {
 	}
 }
 
-// handler is what a process on this machine answers with.
+// handler returns the handler of a process on this machine.
 func handler(t *testing.T, cfg Config) http.Handler {
 	t.Helper()
 	if cfg.Listen == "" {
@@ -43,15 +43,15 @@ func handler(t *testing.T, cfg Config) http.Handler {
 	return h
 }
 
-// request is one by address, as probes and scrapers ask.
+// request returns a request to an IP address, as probes and scrapers send it.
 func request(method, path string) *http.Request {
 	r := httptest.NewRequest(method, path, nil)
 	r.Host = "10.0.0.7:9187"
 	return r
 }
 
-// A standby has to have been seen to be able to lead; a leader, to
-// have nothing in the way of all of a cluster's or a table's rows.
+// A standby is ready if it has been seen able to lead. A leader is ready if it can publish the rows of every
+// cluster and every table.
 func TestReadyIsWhoCouldDoItsWork(t *testing.T) {
 	park := func(kind string, cause outbox.Cause) func(*status.Stream) {
 		return func(s *status.Stream) {

@@ -12,8 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/status"
 )
 
-// Whatever somebody without credentials asks for, in whatever words, nothing
-// panics and nothing but health is told.
+// Whatever a client without credentials requests, nothing panics, and only health is shown.
 func FuzzRequests(f *testing.F) {
 	f.Add("GET", "/metrics", "", "Bearer wrong", "")
 	f.Add("GET", "/readyz", "stream=orders&stream=", "", "")

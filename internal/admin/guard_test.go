@@ -134,8 +134,8 @@ func TestWhoAsks(t *testing.T) {
 	}
 }
 
-// A name that another site may have made to lead here gets nothing from those
-// without credentials; addresses, which probes use, do.
+// Under a host name that another site may have pointed here, clients without credentials get nothing. Under
+// IP addresses, which probes use, they do.
 func TestByWhichName(t *testing.T) {
 	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	own, _ := os.Hostname()
@@ -178,7 +178,7 @@ func TestByWhichName(t *testing.T) {
 			t.Errorf("%q %s: %d, want %d", c.host, c.path, w.Code, c.want)
 		}
 	}
-	// A browser is asked for its credentials by any name: that tells nothing.
+	// A browser is asked for credentials under any name, because that reveals nothing.
 	r := request(http.MethodGet, "/")
 	r.Host = "outbox.example"
 	w := httptest.NewRecorder()
@@ -188,8 +188,8 @@ func TestByWhichName(t *testing.T) {
 	}
 }
 
-// A guesser is slowed down and counted; other users behind the same address, and
-// other addresses, are not.
+// A client that guesses is slowed down and counted. Other users behind the same address, and other addresses,
+// are not affected.
 func TestGuessing(t *testing.T) {
 	now, refused := noon, 0
 	var lines bytes.Buffer
@@ -248,8 +248,8 @@ func TestGuessing(t *testing.T) {
 	}
 }
 
-// Many addresses do not fill the memory, nor lock out others. An address that has used up its tries is
-// remembered before one that has not.
+// Many addresses do not fill the memory and do not lock out others. An address that has used up its tries is
+// remembered longer than one that has not.
 func TestGuessingFromEverywhere(t *testing.T) {
 	l := newLogins(func() time.Time { return noon })
 	const guessers = 100
@@ -275,8 +275,7 @@ func TestGuessingFromEverywhere(t *testing.T) {
 	}
 }
 
-// A secret that was changed is used within a minute; one that cannot be read
-// leaves the one before.
+// A changed secret is used within a minute. If it cannot be read, the previous one stays valid.
 func TestSecretsAreAskedForAgain(t *testing.T) {
 	now, secret, fails := noon, "first", error(nil)
 	var log bytes.Buffer
@@ -315,7 +314,7 @@ func TestSecretsAreAskedForAgain(t *testing.T) {
 	}
 }
 
-// Reasons and keys are for viewers.
+// Only viewers see reasons and keys.
 func TestDetails(t *testing.T) {
 	bad := stream("bad", status.Stream{Reason: "secret_reason", Error: "secret_error", Standbys: []status.Standby{{Name: "secret_host"}}, Parks: status.Parks{Total: 1, Top: []status.ParkGroup{{Example: "secret_key"}}}})
 	cfg := Config{Metrics: http.NotFoundHandler(), Streams: []Stream{bad}}
@@ -372,8 +371,8 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 	}
 }
 
-// A body that nobody reads is not waited for: a client that announces one and does not send it keeps
-// no connection busy.
+// The server does not wait for a request body that nobody reads. A client that announces one and does not
+// send it keeps no connection busy.
 func TestBodiesThatNobodyReads(t *testing.T) {
 	for name, auth := range map[string]Auth{"open": {}, "with users": everyone} {
 		s, err := Listen(Config{Listen: "127.0.0.1:0", Metrics: http.NotFoundHandler(), Auth: auth})

@@ -19,8 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the wanted errors")
 
-// Each file of testdata/bad has faults on purpose; next to it is what a user
-// is told about them.
+// Each file in testdata/bad has deliberate faults. The file next to it has what a user is told about them.
 func TestBadFiles(t *testing.T) {
 	t.Setenv("OUTBOX_TEST_GRACE", "hunter2")
 	t.Setenv("OUTBOX_TEST_PASSWORD", "hunter2 hunter2")
@@ -180,7 +179,8 @@ func TestReferences(t *testing.T) {
 	}
 }
 
-// A source that is given takes the place of the profile's, whichever that is; what goes with any source stays.
+// A source in the table's own keys replaces the profile's source, whichever it is. Keys that go with every
+// source stay.
 func TestASourceReplacesTheProfiles(t *testing.T) {
 	const topic = ", topic: {constant: orders}"
 	for text, want := range map[string]string{
@@ -317,7 +317,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, it is read or refused, and never panics.
+// Every file is read or refused, and none makes the program panic.
 func FuzzParse(f *testing.F) {
 	files, _ := filepath.Glob("testdata/bad/*.yaml")
 	files = append(files, "../../examples/outbox-cdc.yaml", "../../examples/minimal.yaml")
@@ -348,7 +348,7 @@ func TestMistypedParameters(t *testing.T) {
 	}
 }
 
-// Files with secrets that others may read are told of, each once.
+// Each file with a secret that others can read is reported once.
 func TestExposedSecrets(t *testing.T) {
 	folder := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"open": 0o644, "closed": 0o600, "key.pem": 0o604, "x.yaml": 0o644} {

@@ -23,7 +23,7 @@ func TestReferenceIsUpToDate(t *testing.T) {
 	doctable.Section(t, "../../docs/configuration.md", "<!-- keys: made from package config by make generated -->", "<!-- keys end -->", keyTables(), *update)
 }
 
-// A file that one 1.x takes, the next takes.
+// A file that one release of 1.x accepts is accepted by the next one.
 func TestKeysAreStable(t *testing.T) {
 	var now []string
 	for _, s := range sections {
@@ -106,8 +106,7 @@ func forFile(text string) string {
 	return text
 }
 
-// defaultOrType is the default with what else may be written, or the type of a key that
-// has no default.
+// defaultOrType returns the default with the other permitted values, or the type of a key without a default.
 func defaultOrType(f reflect.StructField) string {
 	value, def := typeName(f.Type), f.Tag.Get("default")
 	if def != "" {
@@ -200,8 +199,8 @@ func asJSON(t *testing.T, file string) any {
 	return doc
 }
 
-// The configuration that all managed servers share is accepted, with each way to a password
-// there.
+// The configuration that fits all managed servers is accepted, with each of the page's ways to provide a
+// password.
 func TestPlatformsPage(t *testing.T) {
 	text, err := os.ReadFile("../../docs/platforms.md")
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// originals are tables made and filled by the SQL of those whom a profile is
-// for, each with what a stream would write for it.
+// originals are tables that are made and filled by the SQL of the software that a profile is for, each with
+// what a stream would write to it.
 var originals = []struct{ name, table string }{
 	{"im2be", `{table: public.outbox, profile: im2be}`},
 	{"advert-market", `{table: public.notification_outbox, profile: advert-market}`},
@@ -45,8 +45,8 @@ var originals = []struct{ name, table string }{
 `},
 }
 
-// Each of originals fits its table without a finding, and its rows become
-// the same records by the WAL and by a sweep: those in testdata/originals/NAME.want.
+// Each of the profiles fits its table without a finding. The table's rows become the same records through the
+// WAL and through a sweep: those in testdata/originals/NAME.want.
 func TestProfilesOnOriginalTables(t *testing.T) {
 	for _, o := range originals {
 		t.Run(o.name, func(t *testing.T) {
@@ -171,8 +171,8 @@ func swept(t *testing.T, db *harness.DB, table *outbox.Table) []*outbox.Row {
 	return page.Rows
 }
 
-// fate charges the rows that can be no record until their budgets are used up,
-// and says what is in the table then.
+// fate charges the rows that cannot become records until their budgets are used up, and returns what is in
+// the table then.
 func fate(t *testing.T, db *harness.DB, table *outbox.Table, rows []*outbox.Row) string {
 	t.Helper()
 	if !table.Stateful() {
@@ -255,7 +255,7 @@ func sameRow(a, b *outbox.Row) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// show is what becomes of rows, a line each.
+// show returns what becomes of rows, one line each.
 func show(rows []*outbox.Row) string {
 	var out strings.Builder
 	for _, r := range rows {

@@ -55,7 +55,7 @@ streams:
 	}
 }
 
-// What may hold a secret is not printed: parameters of an address, values of extensions.
+// Texts that may hold a secret are not printed: parameters of an address, values of extensions.
 func TestWhatMayBeASecretIsNotPrinted(t *testing.T) {
 	c, err := Parse([]byte(`
 kafka:

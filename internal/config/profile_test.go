@@ -43,8 +43,7 @@ func TestProfilesFitTheirTables(t *testing.T) {
 	}
 }
 
-// The native table refuses a topic at the INSERT exactly where it could not be
-// published.
+// The native table refuses a topic at the INSERT if, and only if, it could not be published.
 func TestTopicsOfTheNativeTable(t *testing.T) {
 	t.Parallel()
 	db := harness.Postgres(t)
@@ -64,7 +63,7 @@ func TestTopicsOfTheNativeTable(t *testing.T) {
 	}
 }
 
-// The native table takes the status that failed rows are let go with.
+// The native table accepts the status that discarded rows get.
 func TestTheNativeTableTakesArchivedRows(t *testing.T) {
 	t.Parallel()
 	db := harness.Postgres(t)

@@ -36,7 +36,7 @@ func TestAllowedTopics(t *testing.T) {
 	}
 }
 
-// A row that names another topic fails by itself, and says where it may be allowed.
+// A row that names another topic fails alone. Its error says where the topic may be allowed.
 func TestForbiddenTopic(t *testing.T) {
 	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{
 		ID: []string{"id"}, Topic: outbox.Template{Literals: []string{"", ""}, Columns: []outbox.Expr{{Column: "topic"}}}, TopicAllow: []string{"orders.*"},

@@ -118,8 +118,8 @@ func TestArenaLetsGoOfLargeScratch(t *testing.T) {
 	}
 }
 
-// A row that is kept keeps no large value of another one: rows that were sent
-// must not fill memory beyond its bound.
+// A row that is kept does not keep a large value of another row alive: rows that were sent must not fill
+// memory beyond its bound.
 func TestARowKeepsNoOthersValues(t *testing.T) {
 	t.Parallel()
 	plan, values := plainPlan(t, 100<<10)
@@ -141,7 +141,7 @@ func TestARowKeepsNoOthersValues(t *testing.T) {
 	}
 }
 
-// One row that is kept of many that were sent keeps none of their memory when they stand apart.
+// If rows have memory of their own, a single row that is kept keeps nothing of the many that were sent.
 func TestARowThatStandsApartKeepsNoOther(t *testing.T) {
 	t.Parallel()
 	plan, values := plainPlan(t, 200)

@@ -25,8 +25,8 @@ func foreign(t *testing.T, encoding string) *Plan {
 	return plan
 }
 
-// Text of another encoding is published as UTF-8 in both forms. If it cannot be, the row fails, with
-// no key, since nothing would be found by it, and with an id that no other row has.
+// Text of another encoding is published as UTF-8, from both forms. If it cannot be converted, the row fails.
+// It then has no key, since no row would be found by it, and an id that no other row has.
 func TestTextOfOtherEncodings(t *testing.T) {
 	for _, c := range []struct {
 		encoding, id, key, payload string
@@ -60,7 +60,7 @@ func TestTextOfOtherEncodings(t *testing.T) {
 	}
 }
 
-// Characters that the server turns into others on their way back are no key.
+// A text with characters that the server converts back to other ones cannot be a key.
 func TestKeysComeBack(t *testing.T) {
 	set, err := charset.Of("EUC_JP")
 	if err != nil {
@@ -100,6 +100,6 @@ func TestLargeObjectsAreRefused(t *testing.T) {
 		}
 	}
 	if strings.Contains(err.Error(), `"id"`) {
-		t.Error(err) // an oid compares
+		t.Error(err) // an oid is compared correctly
 	}
 }

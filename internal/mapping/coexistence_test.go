@@ -111,7 +111,7 @@ func TestTraceContexts(t *testing.T) {
 	}
 }
 
-// What cannot be read fails the row, and does not hide it.
+// A value that cannot be read makes the row fail, and does not hide the row.
 func TestFlagsAndTracesThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for _, column := range []string{"resend", "immediately", "until", "high", "trace", "span", "sampled"} {

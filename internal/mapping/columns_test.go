@@ -8,7 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// The mapping's own list of its columns, by which others look for them, has each that is looked for here.
+// Mapping.Columns, which other packages use, has every column that this package looks for.
 func TestTheListOfColumnsIsWhole(t *testing.T) {
 	t.Parallel()
 	m := outbox.Mapping{

@@ -17,10 +17,9 @@ import (
 // typesOfRows are those that FuzzRows gives to columns.
 var typesOfRows = []uint32{oidBool, oidBytea, oidInt8, oidInt2, oidInt4, oidText, oidJSON, oidBpchar, oidVarchar, oidTimestamp, oidTimestamptz, oidUUID, oidJSONB, oidName}
 
-// FuzzRows: a row whose values come as text makes the record that it makes when
-// they come in binary form, or has the same error; nothing panics, and what can
-// be published is in Kafka's bounds. Each byte of types is a column's type, and
-// values has its value, with two bytes of length before it; 0xffff is NULL.
+// FuzzRows: a row makes the same record, or has the same error, from values in text form and in binary form.
+// Nothing panics, and a record is within Kafka's bounds. Each byte of types is the type of a column. values
+// has each column's value after two bytes of length; 0xffff is NULL.
 func FuzzRows(f *testing.F) {
 	limits := func(bits uint) (list []string) {
 		for _, n := range []int64{0, 1, -1, math.MaxInt64 >> (64 - bits), math.MinInt64 >> (64 - bits)} {
@@ -82,8 +81,8 @@ func appendPacked(to []byte, value string) []byte {
 	return append(binary.BigEndian.AppendUint16(to, uint16(len(value))), value...)
 }
 
-// unpackValue takes a value of a type off the input, in both of its forms. Of a
-// type with a fixed length it takes that many bytes, zeros where there are fewer.
+// unpackValue reads a value of a type from the input, and returns both of its forms. For a type of fixed
+// length it takes that many bytes, and fills up with zeros.
 func unpackValue(oid uint32, from []byte) (text, bin Value, rest []byte) {
 	if len(from) < 2 || from[0] == 0xff && from[1] == 0xff {
 		return Value{Format: Null}, Value{Format: Null}, from[min(2, len(from)):]
@@ -123,8 +122,8 @@ func unpackValue(oid uint32, from []byte) (text, bin Value, rest []byte) {
 	return both(data, data)
 }
 
-// FuzzEventIDs: rows that differ in what their event id is made of differ in it,
-// and in their id; and the id says what it was made of.
+// FuzzEventIDs: rows that differ in a column of their event id differ in the event id and in their id; and
+// the event id shows the values that it was made from.
 func FuzzEventIDs(f *testing.F) {
 	for _, v := range [][4]string{{"a:b", "c", "a", "b:c"}, {`a\`, ":b", `a\:`, "b"}, {"", "", ":", ""}, {"\x1f", "", "", "\x1f"}, {`\`, `\\`, `\\`, `\`}, {"x\x1fy", "z", "x", "y\x1fz"}} {
 		f.Add(v[0], v[1], v[2], v[3])
@@ -158,8 +157,7 @@ func FuzzEventIDs(f *testing.F) {
 	})
 }
 
-// FuzzManyHeaders: a JSON object with so many headers has them all, or the row
-// has an error.
+// FuzzManyHeaders: of a JSON object with this many headers, the row has all, or it has an error.
 func FuzzManyHeaders(f *testing.F) {
 	for _, n := range []uint32{0, 1, MaxHeaders - 1, MaxHeaders, MaxHeaders + 1, 3 * MaxHeaders} {
 		f.Add(n, "name")
@@ -184,7 +182,7 @@ func FuzzManyHeaders(f *testing.F) {
 	})
 }
 
-// FuzzHeaderForms: what is read as headers, in whatever form, is JSON.
+// FuzzHeaderForms: text that is accepted as headers, in any form, is JSON.
 func FuzzHeaderForms(f *testing.F) {
 	f.Add([]byte(`[{"Key":"a","Value":{"b":[1]}},{"Value":"eA==","Key":"x-b"}]`), true, true, false)
 	f.Add([]byte(`{"a":[{}], "x-b": "eA==", "b": null}`), false, false, true)

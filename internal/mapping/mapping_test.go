@@ -258,7 +258,7 @@ func TestRow(t *testing.T) {
 	}
 }
 
-// saysFirst: what is wrong, and then, if anything, what to do.
+// saysFirst reports whether the text begins with the problem. After it there may be what to do.
 func saysFirst(text, problem string) bool {
 	rest, ok := strings.CutPrefix(text, problem)
 	return ok && (rest == "" || rest[0] == ':' || rest[0] == ';' || rest[0] == ' ')
@@ -376,7 +376,7 @@ func TestCompileErrors(t *testing.T) {
 	}
 }
 
-// A header has one source.
+// A header needs exactly one source.
 func TestHeadersThatAreNone(t *testing.T) {
 	t.Parallel()
 	trace := &outbox.TraceMapping{TraceID: "event_id", SpanID: "event_id", Format: outbox.TraceB3}
@@ -527,8 +527,8 @@ func TestLegalTopic(t *testing.T) {
 	}
 }
 
-// A row's own budget: NULL is the mapping's, and each row is tried once. A row is due when
-// every time has passed.
+// For a row's own budget, NULL stands for the mapping's budget, and each row is tried at least once. A row is
+// due when all its times have passed.
 func TestBudgetAndTimesOfTheRowItself(t *testing.T) {
 	t.Parallel()
 	table, cols := full()

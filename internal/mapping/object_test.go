@@ -82,8 +82,7 @@ func TestPayloadOfColumns(t *testing.T) {
 	}
 }
 
-// Whatever stands in the columns, the payload is JSON that says it again, or the row has
-// an error.
+// Whatever the columns contain, the payload is JSON with the same values, or the row has an error.
 func TestPayloadOfColumnsIsJSON(t *testing.T) {
 	t.Parallel()
 	row := objectOf(t, []outbox.Member{

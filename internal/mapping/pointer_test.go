@@ -136,7 +136,7 @@ func TestKeysOfSeveralColumns(t *testing.T) {
 	}
 }
 
-// The first column that is not NULL is the key, and one that cannot be read is not passed over.
+// The first column that is not NULL is the key. A column that cannot be read is not skipped.
 func TestKeysOfTheFirstOfSeveralColumns(t *testing.T) {
 	t.Parallel()
 	row := keyedBy(t, new(Arena), &outbox.Expr{Column: "tenant", Or: []outbox.Expr{{Column: "n"}}})
@@ -221,7 +221,7 @@ func BenchmarkRowOfOneDocument(b *testing.B) {
 	}
 }
 
-// A pointer leads nowhere or to a part of the text, whatever the text is.
+// In every text, a pointer leads to nothing, or to a part of the text.
 func FuzzLocate(f *testing.F) {
 	for _, text := range []string{`{"a":{"b":[1,"x\u00e9"]}}`, `[[[]]]`, `{"a":1,"a":"\ud83d\ude00"}`, `"`} {
 		f.Add([]byte(text), "a", "b")
@@ -237,8 +237,8 @@ func FuzzLocate(f *testing.F) {
 	})
 }
 
-// What is JSON, and what /a/1 leads to in it, is as encoding/json says; also in texts that differ
-// from JSON in a few bytes. (Halves of surrogate pairs, which encoding/json replaces, are refused.)
+// Our reading agrees with encoding/json on what is JSON, and on what /a/1 leads to, also in texts that differ
+// from JSON in a few bytes. (Half a surrogate pair, which encoding/json replaces, is refused here.)
 func TestPointersAgreeWithEncodingJSON(t *testing.T) {
 	t.Parallel()
 	texts := []string{

@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// The texts are what java.util.Properties stores, and what else its load reads.
+// The texts are those that java.util.Properties stores, and others that its method load accepts.
 func TestProperties(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]outbox.Header{
@@ -77,7 +77,7 @@ func TestPropertiesAllocateNextToNothing(t *testing.T) {
 	}
 }
 
-// Whatever the text is, it is read to its end or refused.
+// Every text is read to its end, or refused.
 func TestAnyTextAsProperties(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

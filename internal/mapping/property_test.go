@@ -80,8 +80,8 @@ var typesOf = map[string][]uint32{
 	"created_at": {oidTimestamp, oidTimestamptz}, "due": {oidTimestamp, oidTimestamptz},
 }
 
-// The WAL is read in one form and the sweep in the other: the same row must
-// make the same record, and the same error.
+// The stream may read a row in binary form and the sweep in text form. The same row must make the same
+// record, and the same error.
 func TestTextAndBinaryGiveTheSameRow(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -108,8 +108,7 @@ func TestTextAndBinaryGiveTheSameRow(t *testing.T) {
 	})
 }
 
-// Whatever comes, there is a row with its ID's columns, and either it can be
-// published or it says why not.
+// Whatever values come, there is a row with its ID. Either it can be published, or it says why not.
 func TestAnyValuesMakeARow(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

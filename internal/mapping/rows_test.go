@@ -24,8 +24,8 @@ func oneColumn(t *testing.T, set *charset.Set, oid uint32, change func(*outbox.M
 
 func textValue(s string) Value { return Value{Data: []byte(s), Format: Text} }
 
-// Which rows are ours: as with IN and NOT IN, but that NULL is compared like a value, and
-// that what cannot be read is no text that a condition names.
+// Conditions select rows like IN and NOT IN, with two differences: NULL is compared like a value, and a value
+// that cannot be read equals no text in a condition.
 func TestRowsThatAreOurs(t *testing.T) {
 	t.Parallel()
 	null, unreadable := Value{Format: Null}, Value{Format: Unchanged}
@@ -62,7 +62,7 @@ func TestRowsThatAreOurs(t *testing.T) {
 	}
 }
 
-// A map of topics may leave rows to others: those that it has no topic for.
+// A map of topics may leave rows to others: those for which it has no topic.
 func TestRowsThatTheTopicsMapLeaves(t *testing.T) {
 	t.Parallel()
 	plan := oneColumn(t, nil, oidText, func(m *outbox.Mapping) {
@@ -170,7 +170,7 @@ func TestEncodedValues(t *testing.T) {
 	}
 }
 
-// What is around columns of a topic's template is part of the topic.
+// The text around the columns of a topic's template is part of the topic.
 func TestTopicsOfTemplates(t *testing.T) {
 	t.Parallel()
 	column := outbox.Expr{Column: "c"}
@@ -202,7 +202,7 @@ func TestNULLAsAStatus(t *testing.T) {
 	}
 }
 
-// The last value that can be, and the first that cannot.
+// The last value that is allowed, and the first one that is not.
 func TestPartitionsAndTimesOfRecords(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -59,8 +59,8 @@ func TestParseTimestampRefusesTheRest(t *testing.T) {
 	}
 }
 
-// What is printed of the binary form is read as the binary form is, and agrees
-// with package time.
+// The text that is printed from the binary form reads as the same time as the binary form, and agrees with
+// package time.
 func TestTimestampTextAndBinaryAgree(t *testing.T) {
 	t.Parallel()
 	const first, last = -211813488000000000, 9223371331199999999 // of PostgreSQL: 4714-11-24 BC to 294276
@@ -95,7 +95,7 @@ func TestTimestampsArePrintedAsPostgreSQLDoes(t *testing.T) {
 	}
 }
 
-// Both forms are infinity from the same microsecond on.
+// Both forms become infinity from the same microsecond on.
 func TestTimesBeyondTheLast(t *testing.T) {
 	t.Parallel()
 	date := time.UnixMicro(lastMicros - 1).UTC().Format("2006-01-02 ")
@@ -111,7 +111,7 @@ func TestTimesBeyondTheLast(t *testing.T) {
 	}
 }
 
-// What was read before makes no difference.
+// Earlier calls make no difference to the result.
 func TestClockMemoryAgreesWithParseTimestamp(t *testing.T) {
 	t.Parallel()
 	parts := func(t *rapid.T) []byte {

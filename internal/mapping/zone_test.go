@@ -11,8 +11,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// A local time is what PostgreSQL's AT TIME ZONE makes of it: in both hours of a transition, where a zone changes its offset for
-// good or skips a day, and at any other time.
+// A local time is read as PostgreSQL's AT TIME ZONE reads it: in both hours of a transition, where a zone
+// changes its offset permanently or skips a day, and at every other time.
 func TestLocalTimesAreTheServers(t *testing.T) {
 	conn := harness.Postgres(t).Conn(t)
 	for _, name := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Europe/Dublin", "Europe/Moscow", "Pacific/Apia", "Asia/Kolkata", "UTC"} {
@@ -66,7 +66,7 @@ func TestLocalTimesAreTheServers(t *testing.T) {
 	}
 }
 
-// Text and binary forms agree, and what is no local time stays as it is.
+// Text and binary forms agree. A value that is not a local time is unchanged.
 func TestTimesOfZonesAndEpochs(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -130,7 +130,8 @@ func TestTimesOfZonesAndEpochs(t *testing.T) {
 	}
 }
 
-// What is no time without epoch is refused with its name, and so is a key that would depend on the rules of a zone.
+// A column that is no time without epoch is refused by name. So is a key that would depend on the rules of a
+// time zone.
 func TestColumnsThatAreNoTimes(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// soundOnce are the facts of a stream in good order that delivers exactly once.
+// soundOnce returns the facts of a sound stream with exactly-once delivery.
 func soundOnce() *Facts {
 	f := sound()
 	topic := journal.Topic{Name: "__outbox-cdc-orders-journal", Rows: 10_000}

@@ -20,7 +20,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/sink"
 )
 
-// sound are the facts of a stream in good order: no check has anything to say.
+// sound returns the facts of a sound stream: no check has a finding.
 func sound() *Facts {
 	table := native()
 	yes := true
@@ -153,8 +153,8 @@ func archiving(change func(*Catalogue)) func(*Facts) {
 
 func answer(code sink.Code) *sink.Code { return &code }
 
-// Each of these is one thing wrong in good order: the finding has its level, the
-// numbers and what fixes it.
+// In each case one thing is wrong with a sound stream. The finding has its level, the numbers and what fixes
+// it.
 func TestJudgments(t *testing.T) {
 	standby := func(f *Facts) { f.Server.PhysicalSlots, f.Server.Standbys = []string{"standby1"}, 1 }
 	for name, c := range map[string]struct {
@@ -501,7 +501,7 @@ func TestJudgments(t *testing.T) {
 	}
 }
 
-// worst is the gravest finding of a check.
+// worst returns the worst finding of a check.
 func worst(t *testing.T, all []Finding, check string) Finding {
 	t.Helper()
 	rank := map[Level]int{OK: 1, Skip: 2, Warn: 3, Fail: 4}
@@ -517,7 +517,7 @@ func worst(t *testing.T, all []Finding, check string) Finding {
 	return found
 }
 
-// Whatever was not seen: every check says so, and none fails over it.
+// If nothing was seen, every check says so, and none fails because of it.
 func TestNothingSeen(t *testing.T) {
 	f := soundOnce()
 	nothing := &Facts{
@@ -616,8 +616,8 @@ func TestWordsForPeople(t *testing.T) {
 	}
 }
 
-// shared gives the stream a part of its table. Its publication passes that part, and
-// publications p0, p1, … pass the parts listed.
+// shared gives the stream a part of its table. Its publication passes that part. The publications p0, p1 and
+// so on pass the listed parts.
 func shared(f *Facts, part, of int, listed ...int) {
 	table := f.Tables[0].Table.Table
 	table.Share = outbox.Share{Part: part, Of: of}
@@ -635,13 +635,13 @@ func other(table *outbox.Table, part int) string {
 	return "((" + strings.ReplaceAll(copied.Filter(""), `"`, "") + "))"
 }
 
-// ofRows has the mapping take rows of a topic only, and the publication pass some.
+// ofRows makes the mapping take only rows of one topic, and the publication pass some rows.
 func ofRows(f *Facts, filter string) {
 	f.Tables[0].Table.Mapping.Rows = []outbox.RowCondition{{Column: "topic", Values: []string{"orders"}}}
 	f.State.Tables[0].Types, f.State.Tables[0].RowFilter = map[string]uint32{"topic": 25}, filter
 }
 
-// init needs the tables' owner or a superuser: a role that is neither is told how to name one.
+// init needs the tables' owner or a superuser. A role that is neither is told how to name one.
 func TestInitIsHintedAsWhoMay(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -664,7 +664,7 @@ func TestInitIsHintedAsWhoMay(t *testing.T) {
 	}
 }
 
-// A boolean is written as people write it in the mapping, and printed by the server in its own way.
+// A boolean is written in the mapping as people write it, and the server prints it in its own form.
 func TestStatesThatAreBooleans(t *testing.T) {
 	t.Parallel()
 	table := native()

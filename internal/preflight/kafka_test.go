@@ -57,7 +57,8 @@ func TestBrokersThatRefuse(t *testing.T) {
 	}
 }
 
-// Before readiness, Kafka is asked while the database is: this one does not answer before.
+// Before readiness, Kafka is asked at the same time as the database. Here the database does not answer before
+// Kafka was asked.
 func TestADatabaseThatIsSlowHoldsUpNoCluster(t *testing.T) {
 	database, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -122,8 +123,8 @@ func TestTopicsAsTheyAre(t *testing.T) {
 	expect(t, worst(t, lookAt(t, clusterWorld("compacted", cfg)), "compaction"), Warn, `key column key of public.outbox may be NULL`)
 }
 
-// A user with hardly any permission at a real broker, and with each that is
-// missing; a leader's transactional id is left alone.
+// At a real broker, a user has hardly any permission, and then each of the missing ones. A leader's
+// transactional id is not touched.
 func TestRealPermissions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kafka of its own")
@@ -168,7 +169,7 @@ func TestRealPermissions(t *testing.T) {
 	fencesNobody(t, k, look)
 }
 
-// fencesNobody: what holds the transactional id before a look holds it after.
+// fencesNobody checks that the holder of the transactional id before a look still holds it after the look.
 func fencesNobody(t *testing.T, k *harness.Cluster, look func() []Finding) {
 	t.Helper()
 	id := "outbox-cdc-orders-main"
@@ -197,7 +198,7 @@ func fencesNobody(t *testing.T, k *harness.Cluster, look func() []Finding) {
 	}
 }
 
-// A broker that advertises an address where it is not.
+// A broker advertises an address where it does not listen.
 func TestBrokerAdvertisedWrongly(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a Kafka of its own")

@@ -8,8 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// Somebody has a table locked: check says who, does not wait for it, and tells
-// everything else.
+// If a table is locked, check names the holder, does not wait for the lock, and reports everything else.
 func TestALockedTable(t *testing.T) {
 	w := made(t, harness.Postgres(t))
 	other := w.db.Conn(t)

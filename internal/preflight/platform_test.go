@@ -73,8 +73,8 @@ func TestPlatforms(t *testing.T) {
 	}
 }
 
-// On RDS it is not the attribute REPLICATION that lets a role replicate, but the
-// membership in a role: where it is connected, it has that.
+// On RDS, a role replicates by its membership in a role, not by the attribute REPLICATION. A role that is
+// connected has that membership.
 func TestRolesThatReplicateOnRDS(t *testing.T) {
 	f := sound()
 	f.Server.Signs.Roles = []string{"rds_superuser"}

@@ -43,7 +43,7 @@ func TestGoodOrder(t *testing.T) {
 	}
 }
 
-// An empty database: nothing was made.
+// The database is empty: nothing was made.
 func TestNothingMade(t *testing.T) {
 	w := newWorld(t, harness.Postgres(t))
 	other := w.db.Conn(t)
@@ -63,7 +63,7 @@ func TestNothingMade(t *testing.T) {
 	}
 }
 
-// What is wrong with a table, each on its own, with what fixes it.
+// Each fault of a table is reported by itself, with what fixes it.
 func TestTablesAsTheyAre(t *testing.T) {
 	long(t)
 	db := harness.Postgres(t)
@@ -152,7 +152,7 @@ func TestTheConstraintsOfAnArchive(t *testing.T) {
 	}
 }
 
-// What a probe had read before it failed is not taken for the whole.
+// If a probe failed, its partial result does not count as the whole.
 func TestAProbeThatFailsSawNothing(t *testing.T) {
 	g := gathering{o: Options{}.withDefaults(), facts: &Facts{Missing: map[string]string{}}}
 	role := seen(t.Context(), &g, nil, "role", func(context.Context, *pgconn.PgConn) (Role, error) {
@@ -178,8 +178,8 @@ func needs(t *testing.T, db *harness.DB, version int) {
 	}
 }
 
-// The two roles that init makes are found to have what they need and no more;
-// then each privilege too few or too many.
+// The two roles that init makes have exactly the rights that they need. Then each right is missing, or there
+// is one too many.
 func TestRoles(t *testing.T) {
 	long(t)
 	db := harness.PrivatePostgres(t, localpg.Options{})
@@ -273,7 +273,7 @@ func TestForeignSlot(t *testing.T) {
 	expect(t, find(t, w.check(), "slot", ""), Fail, "its output plugin is test_decoding", "another slot name")
 }
 
-// Another program reads from the slot of our name.
+// Another program reads from the slot with our name.
 func TestSlotReadBySomebodyElse(t *testing.T) {
 	w := made(t, harness.Postgres(t))
 	cfg := w.stream.Replication
@@ -332,7 +332,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// A probe that is not answered ends with its time, and says so.
+// A probe without an answer ends at its timeout, and says so.
 func TestProbesHaveTheirTime(t *testing.T) {
 	w := made(t, harness.Postgres(t))
 	locked := w.db.Conn(t)
@@ -395,8 +395,8 @@ func TestAProofOfATableTakesOneSession(t *testing.T) {
 	}
 }
 
-// A pooler that passes transactions gives the session another process while another session has
-// the first one's; one that passes sessions does not.
+// A pooler in transaction mode gives the session another process while another session has the first one's. A
+// pooler in session mode does not.
 func TestAPoolerIsTold(t *testing.T) {
 	db := harness.Postgres(t)
 	w := made(t, db)
@@ -427,7 +427,7 @@ func TestDefaultPartitionsAreFound(t *testing.T) {
 	}
 }
 
-// A table that a stream has read is known by its relation: its new name is offered, not another table.
+// A table that a stream has read is recognised by its OID: its new name is proposed, and no other table.
 func TestARenamedTableIsKnown(t *testing.T) {
 	db := harness.Postgres(t)
 	w := made(t, db)
@@ -446,7 +446,7 @@ func TestARenamedTableIsKnown(t *testing.T) {
 	expect(t, find(t, w.check(), "table", name), Fail, "it does not exist", "init --native-table")
 }
 
-// A column is known by its number: its new name is offered.
+// A column is recognised by its number: its new name is proposed.
 func TestARenamedColumnIsKnown(t *testing.T) {
 	db := harness.Postgres(t)
 	w := made(t, db)
@@ -477,8 +477,8 @@ func TestARenamedColumnIsKnown(t *testing.T) {
 	renamed(nil, "another column has the name")
 }
 
-// A trigger that changes rows after their INSERT is told from one that does so before it, writes
-// elsewhere, or is disabled.
+// A trigger that changes rows after their INSERT is told from triggers that do so before it, that write
+// elsewhere, or that are disabled.
 func TestTriggersThatChangeInsertedRows(t *testing.T) {
 	db := harness.Postgres(t)
 	w := made(t, db)

@@ -7,8 +7,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// The application's lock, in each state that it can be found in. A look takes
-// it from nobody.
+// The application's lock is examined in each possible state. A look takes it from nobody.
 func TestLocksOfTheApplication(t *testing.T) {
 	w := made(t, harness.Postgres(t))
 	w.stream.Tables[0].Mapping.ShedLock = outbox.ShedLock{Schema: "public", Table: "shedlock", Name: "outbox-poller"}

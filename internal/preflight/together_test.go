@@ -11,9 +11,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// Many tables are asked for by one statement, and what is told of each is the same as if
-// it were asked for alone: where one is locked, away or no table, and where the one
-// statement got no answer.
+// One statement asks about many tables. The facts about each table are the same as if it were asked for
+// alone, even if one table is locked, missing or not a table, and if that statement gets no answer.
 func TestTablesAreAskedForTogether(t *testing.T) {
 	w := made(t, harness.Postgres(t))
 	w.db.Exec(t, `CREATE TABLE held (LIKE outbox INCLUDING ALL); CREATE TABLE archive (LIKE outbox INCLUDING ALL);
