@@ -294,6 +294,21 @@ func TestHeldRowInACleanStop(t *testing.T) {
 	}
 }
 
+// A row that belongs elsewhere by now is not published there in a clean stop.
+func TestHeldRowThatIsTakenOutInACleanStop(t *testing.T) {
+	t.Parallel()
+	c, r := heldRow(t)
+	now := *r
+	now.Stale, now.Key = false, []byte("other")
+	c.Checked([]outbox.Checked{{Row: r, State: outbox.CheckPending, Now: &now}})
+	c.Drain()
+	c.Take()
+	c.Outcome(outbox.Outcome{Rows: []*outbox.Row{r}, Class: outbox.TakenOut})
+	if w := c.Take(); len(w.Commands) > 0 || c.rows.count > 0 || !c.Drained() {
+		t.Errorf("tells %+v, %d rows in memory, drained %v", w.Commands, c.rows.count, c.Drained())
+	}
+}
+
 // While looks have added as much as may be in memory, only rows that were looked at before are looked at: they are first in
 // their partitions. What a look did not read is asked again.
 func TestLooksAtHeldRowsStayInTheMemory(t *testing.T) {

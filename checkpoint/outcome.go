@@ -75,11 +75,11 @@ func (c *Core) withdrawn(o outbox.Outcome) {
 	}
 }
 
-// takenOut acts on the look that made the sink give the row up. The result of an earlier connection's look
-// does not count any more.
+// takenOut acts on the look that made the sink give the row up. Disconnect forgets the results of an earlier
+// connection's looks, and a clean stop publishes nothing.
 func (c *Core) takenOut(h uint32) {
 	e := &c.rows.entries[h]
-	if e.found == 0 || e.found == outbox.CheckPending && (c.draining || !c.connected) {
+	if e.found == 0 || e.found == outbox.CheckPending && c.draining {
 		c.giveBack(h)
 		return
 	}

@@ -248,6 +248,50 @@ func TestKnownTopicsOfAPark(t *testing.T) {
 	}
 }
 
+// A page of a table finds its keys in order, one of the table's unknown topics, or of another table, does not.
+func TestWhichKeysAPageFindsInOrder(t *testing.T) {
+	t.Parallel()
+	other := &outbox.Table{Schema: "public", Name: "other"}
+	for name, x := range map[string]struct {
+		page func(*outbox.Table) outbox.Scope
+		goes bool
+	}{
+		"the stream's":    {func(*outbox.Table) outbox.Scope { return outbox.StreamScope() }, true},
+		"the table's":     {outbox.TableScope, true},
+		"of its topics":   {outbox.TopicsScope, false},
+		"another table's": {func(*outbox.Table) outbox.Scope { return outbox.TableScope(other) }, false},
+	} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		p := c.keyed(rowOf(table, "1"))
+		c.parkedTable(table, outbox.CauseKeys)
+		of := &park{}
+		of.Scope = x.page(table)
+		if c.absorbSwept(&pageRequest{parks: []*park{of}, askedAt: c.generation}); (p.phase == absorbed) != x.goes {
+			t.Errorf("%s: phase %d", name, p.phase)
+		}
+	}
+}
+
+// When a table hurries, the back-off of its keys ends: of those that failed, and of no other table's.
+func TestWhichKeysHurry(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	other := &outbox.Table{Schema: "public", Name: "other", Mapping: outbox.Mapping{Published: outbox.PublishedStatus}}
+	c.tables.byName[other.String()] = other
+	table.Mapping.Status.MaxAttempts, c.cfg.MaxRetryingKeys = 3, 1
+	key := func(t *outbox.Table, id string, cause outbox.Cause) *park {
+		return c.park(outbox.KeyScope(rowOf(t, id)), cause, "", c.now.Add(time.Minute))
+	}
+	failed, missed, others := key(table, "1", outbox.CauseRowError), key(table, "2", outbox.CauseMissed), key(other, "1", outbox.CauseRowError)
+	wide := c.parkedTable(table, outbox.CauseKeys)
+	if c.hurry(); !wide.hurried || !wide.spending || failed.Next.After(c.now) {
+		t.Errorf("it does not hurry: %+v", wide)
+	}
+	if !missed.Next.After(c.now) || !others.Next.After(c.now) {
+		t.Errorf("the back-off has ended of one that was missed: %v, of another table's: %v", !missed.Next.After(c.now), !others.Next.After(c.now))
+	}
+}
+
 // A key's park goes only when a wider park has its rows for sure, and nothing of it is under way.
 func TestWhenAParkIsAbsorbed(t *testing.T) {
 	t.Parallel()

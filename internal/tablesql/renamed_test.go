@@ -2,6 +2,7 @@ package tablesql
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -26,6 +27,7 @@ func TestAMissingColumnIsOfferedItsNewName(t *testing.T) {
 		{unfit, nil, `table public.outbox has no column "sent_at": add it`},
 		{unmapped, renamed, `table public.outbox: column "payload" does not exist: it was dropped; add it again, or map another column; column "sent_at" (text) cannot be a time: map a time`},
 		{unmapped, map[string]string{"sent_at": "x"}, unmapped.Error()},
+		{fmt.Errorf("sweep: %w", unmapped), nil, "sweep: " + unmapped.Error()},
 		{io.EOF, renamed, "EOF"},
 	} {
 		if got := WithNewNames(c.err, c.renamed); got.Error() != c.want || errors.Is(got, io.EOF) != errors.Is(c.err, io.EOF) {
