@@ -73,16 +73,12 @@ func (c *Core) retrying(table string) int { return c.parks.keys[table] - c.parks
 // Then these keys are tried without backoff until their budgets are used up. A table without a budget never
 // hurries, since its tries would not end.
 func (c *Core) hurries(table string) bool {
-	t := c.tables.byName[table]
-	return t != nil && t.Mapping.Status.MaxAttempts > 0 && c.crowded(table)
+	return c.tables.byName[table].Mapping.Status.MaxAttempts > 0 && c.crowded(table)
 }
 
 // hurry ends the backoff of a table's keys when the table begins to hurry. Keys that fail while it hurries
 // get no backoff, see nextTry.
 func (c *Core) hurry() {
-	if c.parks.ofKind[outbox.ScopeTable] == 0 {
-		return
-	}
 	for _, p := range c.parks.awake {
 		if p.Scope.Kind != outbox.ScopeTable || p.hurried == c.hurries(p.Scope.Table) {
 			continue

@@ -290,6 +290,11 @@ func TestWhichKeysHurry(t *testing.T) {
 	if !missed.Next.After(c.now) || !others.Next.After(c.now) {
 		t.Errorf("the back-off has ended of one that was missed: %v, of another table's: %v", !missed.Next.After(c.now), !others.Next.After(c.now))
 	}
+	c.cfg.MaxRetryingKeys, wide.spending = 10, false
+	c.parks.tryAt(failed, c.now.Add(time.Minute))
+	if c.hurry(); wide.hurried || wide.spending || !failed.Next.After(c.now) {
+		t.Errorf("it hurries no more: %+v, the key waits %v", wide, failed.Next.Sub(c.now))
+	}
 }
 
 // A key's park goes only when a wider park has its rows for sure, and nothing of it is under way.

@@ -683,11 +683,14 @@ func TestDiscardedTransactionsAreForgotten(t *testing.T) {
 		if most > c.cfg.MaxRows+1 || asked > 20 {
 			t.Errorf("%v: %d transactions are remembered, %d snapshots asked for", scope, most, asked)
 		}
+		clear(c.txs.discarded)
 		for n := range uint32(2 * c.cfg.MaxRows) {
+			if w := c.Take(); w.Sweep != nil && len(c.txs.discarded) <= c.cfg.MaxRows {
+				t.Fatalf("a snapshot is asked for when %d are remembered", len(c.txs.discarded))
+			} else if w.Sweep == nil && len(c.txs.discarded) == c.cfg.MaxRows+1 {
+				t.Fatal("no snapshot is asked for")
+			}
 			c.discardXID(10_000 + n)
-		}
-		if c.Take().Sweep == nil {
-			t.Fatal("no snapshot is asked for")
 		}
 		if c.Swept(outbox.Page{Snapshot: outbox.Snapshot{Xmin: 9000, Xmax: 9000}}); c.Take().Sweep != nil {
 			t.Error("it is asked for at once again")
