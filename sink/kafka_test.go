@@ -111,6 +111,26 @@ func TestRealNamedRecords(t *testing.T) {
 	inOrder(t, k.AwaitRecords(t, topic, 96, 5*time.Second), "v", 96)
 }
 
+// A partition of one replica is empty after its disk broke: what was acknowledged is gone, and the log says so.
+func TestRealAcknowledgedRecordsAreLost(t *testing.T) {
+	t.Parallel()
+	k := privateKafka(t, harness.KafkaOptions{})
+	topic := k.Topic(t, 1)
+	var log bytes.Buffer
+	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "lost", Log: zerolog.New(&log)})
+	r.expect(outbox.Delivered, 30*time.Second, r.publish(rowsOf(topic, "k", "v", 5)...)...)
+	k.Nodes[0].Stop()
+	k.Nodes[0].Lose(t, topic, 0)
+	k.Nodes[0].Start(t)
+	r.expect(outbox.Delivered, 30*time.Second, r.publish(newRow(topic, "k", "after"))...)
+	r.stop()
+	<-r.done
+	r.finished = true
+	if !strings.Contains(log.String(), lost(topic)) {
+		t.Errorf("the log has no %q:\n%s", lost(topic), &log)
+	}
+}
+
 func TestRealBrokerKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	k := privateKafka(t, harness.KafkaOptions{})

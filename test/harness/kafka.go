@@ -385,6 +385,19 @@ func (n *Node) Become(t testing.TB, cluster string) {
 	n.Start(t)
 }
 
+// Lose removes what a stopped broker has of a partition, as a broken disk does.
+func (n *Node) Lose(t testing.TB, topic string, partition int) {
+	t.Helper()
+	dir := filepath.Join(n.data(), fmt.Sprintf("%s-%d", topic, partition))
+	_, err := os.Stat(dir)
+	if err == nil {
+		err = os.RemoveAll(dir)
+	}
+	if err != nil {
+		t.Fatalf("harness: losing a partition: %v", err)
+	}
+}
+
 // Stop asks the broker to shut down (SIGTERM) and waits until it has.
 func (n *Node) Stop() { n.end(syscall.SIGTERM) }
 
