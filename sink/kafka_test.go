@@ -122,7 +122,9 @@ func TestRealAcknowledgedRecordsAreLost(t *testing.T) {
 	k.Nodes[0].Stop()
 	k.Nodes[0].Lose(t, topic, 0)
 	k.Nodes[0].Start(t)
-	r.expect(outbox.Delivered, 30*time.Second, r.publish(newRow(topic, "k", "after"))...)
+	for range 2 { // the first one may be sent twice, so it shows nothing
+		r.expect(outbox.Delivered, 30*time.Second, r.publish(newRow(topic, "k", "after"))...)
+	}
 	r.stop()
 	<-r.done
 	r.finished = true

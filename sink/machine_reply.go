@@ -65,10 +65,10 @@ func (m *machine) ack(b *batch, offset int64) {
 // noteLoss logs that a batch was appended before the end of what brokers had acknowledged: records are gone, and their
 // rows are SENT.
 func (m *machine) noteLoss(b *batch, offset int64) {
-	if offset < 0 {
-		return
-	}
 	q, end := b.queue, offset+int64(len(b.rows))
+	if offset < 0 || b.tries > 1 && offset < q.end {
+		return // what a broker says of a batch that it may know is not taken for a loss: the next one shows it
+	}
 	if offset < q.end && !m.isJournal(q.topic.name) {
 		m.note(lost(q.topic.name), q.topic.name, fmt.Errorf("topic %s, partition %d: offset %d was given to a new record, although records up to %d had been acknowledged", q.topic.name, q.partition, offset, q.end-1))
 	}

@@ -736,6 +736,15 @@ func TestAcknowledgedRecordsAreLost(t *testing.T) {
 		_, w = s.publish(-1)
 		b = s.sent(w)
 	}
+	s.answer(b, reply{err: errReset})
+	b = s.sent(s.later(backoffMin))
+	if w := s.answer(b, reply{offset: 0}); said(w) { // of an earlier try, perhaps
+		t.Errorf("of a batch that was sent twice: %+v", w.notes)
+	}
+	_, w := s.publish(-1)
+	if w = s.answer(s.sent(w), reply{offset: 0}); !said(w) {
+		t.Errorf("of the batch behind it: %+v", w.notes)
+	}
 	once := newOnceStage(t, 1)
 	rows, journal := once.begun(newRow("t", "k", "v"))
 	if w := once.answer(rows, reply{offset: 9}); said(w) {
