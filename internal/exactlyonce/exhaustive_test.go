@@ -11,11 +11,11 @@ var (
 	simStride = flag.Int("sim.stride", 1, "TestExhaustive tries every n-th first deviation with a second one")
 )
 
-// TestExhaustive plays a small case in a fixed order, with every deviation from it at
-// every step: every request lost, before or after it took effect, or delayed and arriving
-// at every later step; every kill, takeover, timeout, failover, lock and requeue; every
-// other order of two things. Then a second deviation near the first one. In short, deviations
-// are at every fourth step, and delayed requests arrive at every tenth.
+// TestExhaustive plays a small case in a fixed order, and then once for every deviation from it at every
+// step: every request is lost before or after it took effect, or is delayed and arrives at every later
+// step; every kill, takeover, timeout, failover, lock and requeue happens; every two things happen in the
+// other order. Each of these runs is repeated with a second deviation near the first one. With -short,
+// deviations are at every fourth step, and delayed requests arrive at every tenth.
 func TestExhaustive(t *testing.T) {
 	steps, arrivals := 1, 1
 	if testing.Short() {
@@ -43,7 +43,7 @@ type deviation struct{ step, choice int }
 type explorer struct {
 	t         *testing.T
 	stateless bool
-	stride    int // of the steps at which a delayed request arrives
+	stride    int // number of steps between the steps at which a delayed request arrives
 	runs      int
 	last      string // the last deviation made
 }
@@ -54,7 +54,7 @@ func (e *explorer) setup() *world {
 	w.cfg.MaxRows = 2
 	w.insert("a", 0, true)
 	w.script = []func(){
-		func() { w.insert("b", 1, e.stateless) }, // visible later, where that matters
+		func() { w.insert("b", 1, e.stateless) }, // where visibility matters, the row becomes visible later
 		func() { w.insert("a", 0, true) },
 	}
 	w.start()
@@ -67,7 +67,7 @@ func (e *explorer) length() int {
 	return w.steps
 }
 
-// arrivals lets a delayed request take effect at every later step.
+// arrivals plays the case again for each later step, at which the delayed request takes effect.
 func (e *explorer) arrivals(step, choice, n int) {
 	for later := step + 1; later < n+40; later += e.stride {
 		e.play(deviation{step, choice}, deviation{later, -1})
@@ -81,7 +81,7 @@ func (e *explorer) seconds(step, choice int) {
 	}
 }
 
-// play says whether there were so many choices.
+// play plays the case with these deviations. It reports whether each of them had its alternative.
 func (e *explorer) play(deviations ...deviation) bool {
 	w := e.setup()
 	for w.violation == nil {
@@ -114,7 +114,7 @@ func (e *explorer) play(deviations ...deviation) bool {
 	return true
 }
 
-// arriveAll has the delayed requests take effect now.
+// arriveAll lets all delayed requests take effect now.
 func (w *world) arriveAll() {
 	for _, m := range w.net {
 		if w.held[m] {
@@ -124,7 +124,7 @@ func (w *world) arriveAll() {
 	}
 }
 
-// alternatives are what can happen instead of what is next.
+// alternatives returns what can happen instead of the next action.
 func (w *world) alternatives() []action {
 	out := w.progress()
 	if len(out) > 0 {

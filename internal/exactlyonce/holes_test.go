@@ -9,10 +9,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Each test here plays a schedule that broke an earlier design. rules_test.go says which
-// rule each is there for, and takes it out.
+// Each test in this file plays a schedule that broke an earlier design. rules_test.go names the rules for
+// which each test exists, and takes them out.
 
-// stage is a world that a test plays by hand.
+// stage is a world whose steps a test determines.
 type stage struct {
 	*world
 	t *testing.T
@@ -20,7 +20,7 @@ type stage struct {
 
 func newStage(t *testing.T) *stage { return &stage{newWorld(0, 3), t} }
 
-// until goes on without faults until it is so.
+// until runs without faults until is returns true.
 func (s *stage) until(what string, is func() bool) {
 	s.t.Helper()
 	for range 2000 {
@@ -36,7 +36,7 @@ func (s *stage) until(what string, is func() bool) {
 	s.t.Fatalf("%s: did not happen: %v\n%s", what, s.violation, strings.Join(s.story, "\n"))
 }
 
-// end takes all trouble away, and judges.
+// end removes all faults, lets the world come to its end, and checks it.
 func (s *stage) end() {
 	s.t.Helper()
 	s.settle()
@@ -45,10 +45,10 @@ func (s *stage) end() {
 	}
 }
 
-// rest goes on until nothing is left to do.
+// rest runs until nothing is left to do.
 func (s *stage) rest() { s.run() }
 
-// find is the request of a kind that is on its way, not handled yet.
+// find returns the request of a kind that is under way and not handled yet.
 func (s *stage) find(kind Kind) *message {
 	for _, m := range s.net {
 		if m.req != nil && m.req.Kind == kind && !m.handled && !m.lost && !s.held[m] {
@@ -58,7 +58,7 @@ func (s *stage) find(kind Kind) *message {
 	return nil
 }
 
-// next waits for the next request of a kind.
+// next runs until there is a request of a kind.
 func (s *stage) next(kind Kind) *message {
 	s.t.Helper()
 	var found *message
@@ -66,7 +66,7 @@ func (s *stage) next(kind Kind) *message {
 	return found
 }
 
-// nextQuery waits for the next transaction of the relay.
+// nextQuery runs until the relay has a transaction under way.
 func (s *stage) nextQuery() *message {
 	s.t.Helper()
 	var found *message
@@ -80,21 +80,21 @@ func (s *stage) nextQuery() *message {
 	return found
 }
 
-// delay cuts a request's connection; it is handled when the test says so.
+// delay cuts the connection of a request. The request is handled when the test calls arrive.
 func (s *stage) delay(m *message) *message {
 	s.held[m] = true
 	s.lose(m)
 	return m
 }
 
-// arrive handles a delayed request.
+// arrive lets Kafka or the database handle a delayed request.
 func (s *stage) arrive(m *message) {
 	delete(s.held, m)
 	s.do(action{"late: " + m.what(), func() { s.world.handle(m) }})
 	s.remove(m)
 }
 
-// loseAnswer handles a request whose answer nobody hears.
+// loseAnswer lets a request be handled, and loses the answer.
 func (s *stage) loseAnswer(m *message) {
 	s.do(action{m.what(), func() { s.world.handle(m) }})
 	s.lose(m)
@@ -116,7 +116,7 @@ func (s *stage) expect(is bool, what string) {
 	}
 }
 
-// ---- a row is SENT and not there ----
+// ---- a row is SENT and not in Kafka ----
 
 // In the middle of a transaction a delayed abort ends its first half, and a delayed Add
 // lets the commit of the second half succeed.
@@ -125,11 +125,11 @@ func TestA1DelayedAbortEndsNothing(t *testing.T) {
 	s.running()
 	s.insert("a", 0, true)
 	add := s.delay(s.next(Add))
-	abort := s.delay(s.next(Abort)) // and sent again
+	abort := s.delay(s.next(Abort)) // the relay sends it again
 	s.half(abort, add)
 }
 
-// half has them arrive when the next transaction's row is written and its journal is not.
+// half lets both arrive when the next transaction has written its row and not yet its journal.
 func (s *stage) half(abort, add *message) {
 	s.t.Helper()
 	m := s.next(Produce)
@@ -147,7 +147,7 @@ func TestA1DelayedCommitCommitsNothing(t *testing.T) {
 	s.insert("a", 0, true)
 	commit := s.delay(s.next(Commit))
 	s.insert("b", 1, true)
-	s.next(Commit) // of the next transaction: the first was aborted
+	s.next(Commit) // the commit of the next transaction: the first one was aborted
 	s.arrive(commit)
 	s.end()
 }
@@ -181,7 +181,7 @@ func TestA3ReissuedIDIsAnotherRow(t *testing.T) {
 	s.until("published", func() bool { return s.count("c1") == 1 })
 	s.kill(p)
 	s.failover(1)          // takes the insert back
-	s.insert("b", 1, true) // gets its id
+	s.insert("b", 1, true) // it gets the same id
 	s.expect(s.db.rows[0].id == 1, "another id")
 	s.running()
 	s.rest()
@@ -193,7 +193,7 @@ func TestA4AbortedUnitsAreNotPublished(t *testing.T) {
 	s := newStage(t)
 	p := s.running()
 	s.insert("a", 0, true)
-	s.next(Commit) // the journal is written
+	s.next(Commit) // the journal is written by now
 	s.kill(p)
 	s.timeout()
 	s.end()
@@ -204,7 +204,7 @@ func TestA5AtLeastOnceClosesTheTally(t *testing.T) {
 	p := s.running()
 	s.insert("a", 0, true)
 	s.until("published", func() bool { return s.count("c1") == 1 })
-	s.kill(p) // unmarked
+	s.kill(p) // before the rows are marked
 	s.net = nil
 	// A leader that delivers at least once begins: it recovers and closes the tally first.
 	if !s.off["closes"] {
@@ -212,7 +212,7 @@ func TestA5AtLeastOnceClosesTheTally(t *testing.T) {
 		s.net = nil
 	}
 	for i := range s.db.rows {
-		s.db.rows[i].status = sent // what it marks, the tally does not see
+		s.db.rows[i].status = sent // this process marks rows without the tally
 	}
 	s.requeue(0)
 	before := s.count("c1")
@@ -236,7 +236,7 @@ func TestA6ReissuedPositionIsAnotherRow(t *testing.T) {
 	s.expect(s.count("c2") == 1, "the new row was not published")
 }
 
-// ---- a row is there twice ----
+// ---- a row is in Kafka twice ----
 
 func TestB2OldSlotAfterACrash(t *testing.T) {
 	s := newStage(t)
@@ -245,7 +245,7 @@ func TestB2OldSlotAfterACrash(t *testing.T) {
 	for range 4 {
 		s.insert("a", 0, true)
 	}
-	s.rest() // confirmed, and noted in the tally
+	s.rest() // its position is confirmed, and noted in the tally
 	s.expect(s.db.position == 4, "the position was not noted")
 	s.kill(p)
 	s.failover(0) // the slot comes back as it was saved
@@ -258,7 +258,7 @@ func TestB3EarlierLooksAreVoid(t *testing.T) {
 	s.running()
 	s.insert("a", 0, true)
 	s.next(Commit)
-	b := s.start() // leads in the database, and has looked at nothing yet
+	b := s.start() // it leads by the database, and has not looked at any row yet
 	for s.find(Commit) != nil {
 		m := s.find(Commit)
 		s.do(action{m.what(), func() { s.handle(m) }})
@@ -272,11 +272,11 @@ func TestB3RowsInMemoryAreVoidUnderAnotherEpoch(t *testing.T) {
 	s := newStage(t)
 	a := s.running()
 	s.insert("a", 0, true)
-	init := s.next(Add) // a has the row in memory, and goes no further
+	init := s.next(Add) // a has the row in memory, and is stopped here
 	s.held[init] = true
 	b := s.running()
 	s.until("marked", func() bool { return s.db.rows[0].status == sent })
-	s.leader = a // as if it still led
+	s.leader = a // as if a still led
 	delete(s.held, init)
 	s.rest()
 	_ = b
@@ -286,7 +286,7 @@ func TestB3RowsInMemoryAreVoidUnderAnotherEpoch(t *testing.T) {
 func TestB4InvisibleRowIsRemembered(t *testing.T) {
 	s := newStage(t)
 	p := s.running()
-	s.insert("a", 0, false) // waits for a standby: the WAL has it
+	s.insert("a", 0, false) // its commit waits for a standby, but the WAL has it
 	s.until("published", func() bool { return s.count("c1") == 1 })
 	s.kill(p)
 	s.running()
@@ -326,7 +326,7 @@ func TestB6DelayedBatchJoinsNothing(t *testing.T) {
 	p := s.running()
 	s.insert("a", 0, true)
 	batch := s.delay(s.next(Produce))
-	s.remove(s.next(Produce)) // sent again, in vain
+	s.remove(s.next(Produce)) // it is sent again, without success
 	p.m.GiveUp()
 	p.take()
 	s.insert("b", 0, true)
@@ -339,7 +339,7 @@ func TestB6DelayedBatchJoinsNothing(t *testing.T) {
 func TestB7SavepointsChangeNoName(t *testing.T) {
 	a := &outbox.Row{ID: "1", Topic: "t", Key: []byte("k"), Value: []byte("v"), XID: 726}
 	b := *a
-	b.XID, b.Commit = 727, 5 // xmin of a row behind a savepoint, seen by a page
+	b.XID, b.Commit = 727, 5 // a page sees the xmin of a row behind a savepoint
 	if NameOf(a) != NameOf(&b) {
 		t.Error("the WAL and the table name one row differently")
 	}
@@ -384,8 +384,8 @@ func TestB8LostJournalIsRefused(t *testing.T) {
 	s.expect(p.phase == waiting && errors.Is(s.refusedErr, ErrJournal), "it runs with another journal")
 }
 
-// A journal that is deleted and created again under a leader takes what it is given. The
-// unit's place shows it, before the rows are committed.
+// A journal that is deleted and created again under a leader accepts its units. Their offset shows the loss
+// before the rows are committed.
 func TestB8JournalReplacedUnderALeader(t *testing.T) {
 	s := newStage(t)
 	p := s.running()
@@ -445,7 +445,7 @@ func TestB12LateMarkOfARowThatWasLeft(t *testing.T) {
 	s.until("left", func() bool { return len(s.db.tally.Left) == 1 })
 	s.rest()
 	delete(s.locked, "c1")
-	s.loseAnswer(s.nextQuery()) // marks it
+	s.loseAnswer(s.nextQuery()) // this marks the row
 	s.expect(s.db.rows[0].status == sent, "not marked")
 	s.requeue(0)
 	s.end()
@@ -462,7 +462,7 @@ func TestB13JournalIsReadToOurOwnMarker(t *testing.T) {
 	s.end()
 }
 
-// ---- it stands still ----
+// ---- the stream stands still ----
 
 func TestC1PartitionWithoutLeaderHoldsTheCluster(t *testing.T) {
 	s := newStage(t)
@@ -471,7 +471,7 @@ func TestC1PartitionWithoutLeaderHoldsTheCluster(t *testing.T) {
 	s.next(Commit)
 	s.kafka.log(Partition{"t", 0}).down = true
 	s.insert("b", 1, true)
-	for range 300 { // Add is answered 51
+	for range 300 { // Add is answered with 51
 		s.do(s.progress()[0])
 	}
 	s.expect(s.count("c2") == 0, "the next transaction began: narrow the promise no more")
@@ -500,7 +500,7 @@ func TestC3TimeoutLeadsAgain(t *testing.T) {
 	m := p.m
 	s.insert("a", 0, true)
 	s.next(Produce)
-	s.timeout() // it was stopped for long
+	s.timeout() // the process was stopped for long
 	s.rest()
 	s.expect(p.phase == running && p.m != m && s.leader == p, "it does not lead again")
 	s.end()
@@ -571,19 +571,20 @@ func TestC6CommitThatIsRefusedMayHaveTakenEffect(t *testing.T) {
 
 // ---- found by the simulation, or while it was written ----
 
-// TestTryThatIsRefusedAfterOneThatMayHaveLanded: the limit was lowered meanwhile.
+// TestTryThatIsRefusedAfterOneThatMayHaveLanded plays a limit that was lowered between two tries of a
+// batch.
 func TestTryThatIsRefusedAfterOneThatMayHaveLanded(t *testing.T) {
 	s := newStage(t)
 	p := s.running()
-	p.m.careful = true // else any refusal is doubt
+	p.m.careful = true // otherwise any refusal leads to doubt
 	s.insert("a", 0, true)
 	s.loseAnswer(s.next(Produce))
 	s.poison["c1"] = true
 	s.end()
 }
 
-// TestRefusedRowThatIsNamed: the journal is written together with the rows, so it may name one
-// that is refused. That transaction is ended; the next one names what was acknowledged.
+// TestRefusedRowThatIsNamed plays the refusal of a row that the journal names already, since both are
+// written together. That transaction is aborted. The next one names only acknowledged rows.
 func TestRefusedRowThatIsNamed(t *testing.T) {
 	s := newStage(t)
 	p := s.running()
@@ -598,7 +599,7 @@ func TestRefusedRowThatIsNamed(t *testing.T) {
 	s.end()
 }
 
-// TestRefusedRowKeepsItsKeysOrder: rows behind it are given back with it.
+// TestRefusedRowKeepsItsKeysOrder checks that the rows behind a refused one are given back with it.
 func TestRefusedRowKeepsItsKeysOrder(t *testing.T) {
 	s := newStage(t)
 	p := s.running()
@@ -613,7 +614,7 @@ func TestRefusedRowKeepsItsKeysOrder(t *testing.T) {
 	s.end()
 }
 
-// TestUnansweredCommitIsNoSuccess: it was never handled.
+// TestUnansweredCommitIsNoSuccess plays a commit that was never handled.
 func TestUnansweredCommitIsNoSuccess(t *testing.T) {
 	s := newStage(t)
 	s.running()
@@ -624,7 +625,7 @@ func TestUnansweredCommitIsNoSuccess(t *testing.T) {
 	s.end()
 }
 
-// TestHeadInTheMiddleOfABatch: a Fetch returns the batch from its beginning.
+// TestHeadInTheMiddleOfABatch checks an offset within a batch: Fetch returns the batch from its beginning.
 func TestHeadInTheMiddleOfABatch(t *testing.T) {
 	s := newStage(t)
 	s.cfg.MaxRows, s.cfg.UnitRows, s.cfg.UnitBytes = 4, 1, 10_000
@@ -640,7 +641,7 @@ func TestHeadInTheMiddleOfABatch(t *testing.T) {
 	s.end()
 }
 
-// gather holds the first transaction up until so many rows wait for the next one.
+// gather delays the first transaction until n rows wait for the next one.
 func (s *stage) gather(p *proc, n int) {
 	s.t.Helper()
 	add := s.next(Add)
@@ -649,7 +650,8 @@ func (s *stage) gather(p *proc, n int) {
 	delete(s.held, add)
 }
 
-// TestAbortedRowsGoFirst: what was queued meanwhile comes after them.
+// TestAbortedRowsGoFirst checks that rows queued in the meantime come after those of the aborted
+// transaction.
 func TestAbortedRowsGoFirst(t *testing.T) {
 	s := newStage(t)
 	p := s.running()
@@ -658,14 +660,15 @@ func TestAbortedRowsGoFirst(t *testing.T) {
 	s.held[commit] = true
 	s.insert("a", 0, true)
 	s.until("queued", func() bool { return len(p.m.queue) == 1 })
-	s.lose(commit) // and it never comes
+	s.lose(commit) // the commit never arrives
 	s.remove(commit)
 	s.end()
 }
 
 // ---- ends that a coordinator gives up ----
 
-// lostEnd has a partition lose its leader between the acknowledgement of c1 and the end of its transaction.
+// lostEnd lets a partition lose its leader between the acknowledgement of c1 and the end of its
+// transaction.
 func lostEnd(t *testing.T, at Partition) (s *stage, p *proc) {
 	t.Helper()
 	s = newStage(t)
@@ -677,7 +680,7 @@ func lostEnd(t *testing.T, at Partition) (s *stage, p *proc) {
 	return s, p
 }
 
-// committed goes on until the coordinator says that the transaction is over.
+// committed runs until the coordinator says that the transaction is over.
 func (s *stage) committed() {
 	s.t.Helper()
 	s.until("committed", func() bool { return s.kafka.coord.state == completeCommit })
@@ -784,7 +787,7 @@ func TestD3KilledInTheRepair(t *testing.T) {
 	s.expect(!s.kafka.cut && s.count("c1") == 1, "not published once")
 }
 
-// A partition whose abort was lost does not hold consumers up for ever, if no row follows there.
+// A partition whose abort was lost holds up its consumers only for a while, even if no row goes there.
 func TestD4LostAbortIsMadeUpFor(t *testing.T) {
 	at := Partition{"t", 0}
 	s := newStage(t)

@@ -20,9 +20,9 @@ func mappedBy(change func(*outbox.Mapping)) *outbox.Table {
 	return t
 }
 
-// TestMappingStaysTheSame: a later program must come to the same fingerprint, or a stream
-// that was killed before an upgrade does not start. Where it makes other records of a
-// row, mappingVersion has to say so, and this changes.
+// TestMappingStaysTheSame fixes the fingerprint: if a later program computed another one, a stream that was
+// killed before the upgrade could not start. If that program makes other records of a row, mappingVersion
+// has to be raised, and this test changed.
 func TestMappingStaysTheSame(t *testing.T) {
 	for want, change := range map[string]func(*outbox.Mapping){
 		"08656e1e": nil,
@@ -85,7 +85,7 @@ func TestMappingsAreToldApart(t *testing.T) {
 	}
 }
 
-// TestRemappedRowsAreFound: whatever is still to be marked is of the table's mapping.
+// TestRemappedRowsAreFound checks everything that is still to be marked: units and rows left.
 func TestRemappedRowsAreFound(t *testing.T) {
 	before := mappedBy(func(m *outbox.Mapping) { m.Key = nil })
 	now := mappedBy(nil)

@@ -60,7 +60,7 @@ func TestUnitsArePassedInOrder(t *testing.T) {
 		t.Error("a unit is left")
 	}
 
-	// A unit of a server that is no more may name rows behind the end of this one's WAL.
+	// A unit of a server that is gone may name rows behind the end of this server's WAL.
 	add(6, 30, 0)
 	add(7, 900, 0)
 	if last := p.Before(100); last != 99 {
@@ -72,8 +72,7 @@ func TestUnitsArePassedInOrder(t *testing.T) {
 	want(100, 8, 1)
 }
 
-// TestUnitsSayUpToWhichCommit: what a transaction writes into the journal tells the next leader when the
-// head may pass it.
+// TestUnitsSayUpToWhichCommit checks UpTo, from which the next leader knows when the head may pass a unit.
 func TestUnitsSayUpToWhichCommit(t *testing.T) {
 	s := newStage(t)
 	s.stateless = true

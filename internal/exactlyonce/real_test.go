@@ -18,11 +18,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// TestReal drives Machines against a real Kafka, the least that a sink would do. One
-// request of ten is lost, before or after it took effect, or arrives late on another
-// connection. Processes are abandoned in the middle of their work: some stop at once, some go on as
-// zombies until they are fenced. A read_committed consumer must see each row once,
-// those of a key in order.
+// TestReal runs Machines against a real Kafka, with the least that a sink would do. One request in ten is
+// lost before or after it took effect, or arrives late on another connection. Processes are abandoned in
+// the middle of their work: some stop at once, others go on as zombies until they are fenced. A
+// read_committed consumer must see each row once, and the rows of a key in order.
 func TestReal(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a broker")
@@ -46,7 +45,7 @@ func TestReal(t *testing.T) {
 			t.Logf("round %d ended by itself: %v", round, err)
 		}
 		if round%2 == 0 {
-			die() // killed; the others live on as zombies
+			die() // this one is killed; the others live on as zombies
 		}
 		defer die()
 		t.Logf("round %d: %d of %d rows are SENT, head %d", round, table.sent(), len(table.rows), table.tally.Head.Number)
@@ -65,7 +64,7 @@ func TestReal(t *testing.T) {
 	checkReal(t, k, name, table)
 }
 
-// coordinate asks for the transaction coordinator, which has its topic made.
+// coordinate asks for the transaction coordinator, so that brokers create its topic.
 func coordinate(t *testing.T, addr, id string) {
 	t.Helper()
 	harness.Eventually(t, time.Minute, func() error {
@@ -87,7 +86,7 @@ func coordinate(t *testing.T, addr, id string) {
 	})
 }
 
-// checkReal reads until the last row of each partition.
+// checkReal reads up to the last row of each partition.
 func checkReal(t *testing.T, k *harness.Cluster, topic string, table *realTable) {
 	client, err := k.Client(kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if err != nil {
@@ -120,11 +119,11 @@ func checkReal(t *testing.T, k *harness.Cluster, topic string, table *realTable)
 	}
 }
 
-// realTable stands for the database: each method is a transaction.
+// realTable stands in for the database. Each method is one transaction.
 type realTable struct {
 	mu    sync.Mutex
 	rows  []*Record
-	done  map[string]bool // SENT, by id
+	done  map[string]bool // rows that are SENT, by id
 	tally Tally
 	lost  tries
 }
@@ -164,7 +163,7 @@ func (t *realTable) sent() int {
 	return len(t.done)
 }
 
-// progress waits until so many more rows are SENT, or the process ended.
+// progress waits until n more rows are SENT, or the process has ended.
 func (t *realTable) progress(done chan error, n int) error {
 	begin, most := t.sent(), time.After(10*time.Second)
 	for t.sent() < begin+n {
@@ -179,7 +178,7 @@ func (t *realTable) progress(done chan error, n int) error {
 	return nil
 }
 
-// mark is the marking transaction.
+// mark is the transaction that marks the rows of a unit.
 func (t *realTable) mark(u Placed) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -199,7 +198,7 @@ func advanceTally(t *Tally) {
 	*t = d.tally
 }
 
-// pending are up to n rows that nobody has marked, without those in flight.
+// pending returns up to n rows that are neither marked nor in flight.
 func (t *realTable) pending(n int, inFlight map[string]bool) (out []*Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -211,13 +210,13 @@ func (t *realTable) pending(n int, inFlight map[string]bool) (out []*Record) {
 	return out
 }
 
-// shell carries out what a Machine says, one process's life long.
+// shell carries out what a Machine decides, during the life of one process.
 type shell struct {
 	table  *realTable
 	addr   string
-	id     string // transactional id, topic
+	id     string // the transactional id, and the topic
 	rng    *rand.Rand
-	faults int // one request of so many meets one
+	faults int // one request in this many meets a fault
 	lost   *tries
 
 	m        *Machine
@@ -282,7 +281,7 @@ func (s *shell) publish() {
 	}
 }
 
-// send has the request answered, and sometimes not.
+// send sends the request and passes on its answer. Sometimes one of these fails.
 func (s *shell) send(ctx context.Context, r *Request) {
 	fault, wait := s.rng.IntN(3*s.faults), time.Duration(s.rng.IntN(300))*time.Millisecond
 	if fault < 3 {
@@ -296,10 +295,10 @@ func (s *shell) send(ctx context.Context, r *Request) {
 		}
 		a := Answer{Class: Silence}
 		switch fault {
-		case 0: // never sent
+		case 0: // the request is never sent
 		case 1: // its answer is lost
 			_ = s.do(r)
-		case 2: // late
+		case 2: // the request is sent late
 			time.AfterFunc(wait, func() { _ = s.do(r) })
 		default:
 			a = s.do(r)
@@ -344,7 +343,7 @@ func (s *shell) do(r *Request) Answer {
 	}
 }
 
-// last is told without what a repair leaves: these brokers lose no ends.
+// last answers Last. It knows nothing of repairs, since these brokers lose no ends.
 func (s *shell) last(b *sarama.Broker) Answer {
 	res, err := b.DescribeTransactions(&sarama.DescribeTransactionsRequest{TransactionalIDs: []string{s.id}})
 	if err != nil || len(res.TransactionStates) != 1 {
@@ -364,7 +363,7 @@ func (s *shell) last(b *sarama.Broker) Answer {
 	return a
 }
 
-// endsReal asks for producers' states.
+// endsReal asks for the states of producers.
 func endsReal(b *sarama.Broker, r *Request) (a Answer) {
 	req := &sarama.DescribeProducersRequest{}
 	for _, p := range r.Partitions {
@@ -445,7 +444,7 @@ func (s *shell) produce(b *sarama.Broker, batch *Batch) Answer {
 	return Answer{Class: Classify(Produce, int16(block.Err), block.Err != 0 && block.Offset >= 0), Offset: block.Offset}
 }
 
-// readReal feeds the Reader what Fetch returns, aborted batches and markers included.
+// readReal feeds the Reader with what Fetch returns, including aborted batches and markers.
 func readReal(b *sarama.Broker, topic string, r *Request) Answer {
 	reader, end := NewReader(r), int64(0)
 	if reader.ToTheEnd() {

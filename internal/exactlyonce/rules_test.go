@@ -11,12 +11,12 @@ import (
 	"testing"
 )
 
-// Each rule is shown to be needed: without it the named tests fail, and so does the
-// simulation, unless a reason says why no random schedule shows it.
+// rule is one rule of the package. Without it, the named tests fail. The simulation fails, too, unless a
+// reason says why no random schedule shows the rule.
 type rule struct {
 	name   string
-	file   string // empty: a rule of the surroundings, switched off by -sim.off
-	old    string // is there once
+	file   string // empty: a rule of the code around the Machine, switched off by -sim.off
+	old    string // a text that the file has once
 	with   string
 	tests  []string
 	unseen string
@@ -159,7 +159,7 @@ var rules = []rule{
 	{"unitsSayUpTo", "machine_tx.go", ", u.UpTo = append(u.Names, r.Name), max(u.UpTo, r.Commit)", " = append(u.Names, r.Name)", []string{"TestUnitsSayUpToWhichCommit"}, ""},
 	{"endOfTheLog", "published.go", "min(p.ends[i].upTo, max(insert, 1)-1)", "p.ends[i].upTo", []string{"TestUnitsArePassedInOrder"}, "the head is moved on a little later"},
 
-	// Of what surrounds the machine.
+	// The code around the Machine.
 	{name: "tally", tests: []string{"TestA2RequeueAfterACleanStopIsPublished", "TestB12RepeatedMarkDoesNotSwallowARequeue"}},
 	{name: "together", tests: []string{"TestB11MarksAreLostTogetherWithTheTally"}},
 	{name: "uniqueUnit", tests: []string{"TestB12RepeatedMarkDoesNotSwallowARequeue", "TestB12LateMarkOfAStoppedProcess"}},
@@ -178,10 +178,10 @@ var rules = []rule{
 	// The configuration.
 }
 
-// kindsFor are the kinds of faults in a simulation in which a rule is often needed.
+// kindsFor has, for some rules, the kinds of faults that show the rule in a simulation.
 var kindsFor = map[string]int{"sealsLatePartitions": 3}
 
-// TestRules builds the package without each rule (OUTBOX_TEST_RULES=all, or names).
+// TestRules builds the package without each rule (OUTBOX_TEST_RULES=all, or names), and runs the tests.
 func TestRules(t *testing.T) {
 	which := os.Getenv("OUTBOX_TEST_RULES")
 	if which == "" {
@@ -195,7 +195,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestRulesFit: what a rule replaces is there once.
+// TestRulesFit checks that each text to be replaced is in its file once.
 func TestRulesFit(t *testing.T) {
 	for _, r := range rules {
 		if r.file == "" {
@@ -251,7 +251,7 @@ func seen(out []byte) string {
 
 func tail(out []byte) string { return string(out[max(0, len(out)-600):]) }
 
-// overlay has the package built with one file changed.
+// overlay returns a build overlay in which the rule's file is changed.
 func (r *rule) overlay(t *testing.T) string {
 	source, err := os.ReadFile(r.file)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file is PostgreSQL in the simulation: a table, its WAL, the slot, the tally. Each
-// commit is remembered, so that a failover can go back to it.
+// This file is PostgreSQL in the simulation: a table, its WAL, the slot, the tally. Each commit is
+// remembered, so that a failover can return to it.
 
 type status uint8
 
@@ -46,12 +46,12 @@ func (r *dbRow) name() Name { return r.record(false).Name }
 
 type database struct {
 	rows      []dbRow
-	wal       []dbRow // as inserted; position n is its n-th
+	wal       []dbRow // rows as they were inserted; position n is the n-th row
 	nextID    int
-	confirmed int // the slot
-	saved     int // the slot, as a crash leaves it
+	confirmed int // the slot's confirmed position
+	saved     int // the same as a crash restores it
 	tally     Tally
-	position  int // of tables without state
+	position  int // the tally's position, for tables without state
 }
 
 func (d *database) clone() *database {
@@ -70,15 +70,14 @@ func (d *database) find(id string) *dbRow {
 	return nil
 }
 
-// query is a transaction of the relay: the function runs at once, or not at all. It
-// returns what is answered.
+// query is a transaction of the relay. The function runs at once or not at all, and returns the answer.
 type query func(d *database) any
 
-// markUnit is what the real statement does: the unit is noted once, behind the head.
+// markUnit does what the real statement does: it notes each unit behind the head, once.
 func (w *world) markUnit(u Placed, how func(d *database, n Name) (Seen, Name)) query {
 	return func(d *database) any {
 		if _, noted := d.tally.Marked[u.Number]; (noted || u.Number <= d.tally.Head.Number) && !w.off["uniqueUnit"] {
-			return d.leftOf(u.Number) // the first try was committed, or another process's
+			return d.leftOf(u.Number) // the first try was committed, or another process has noted the unit
 		}
 		var left []Left
 		for _, n := range u.Names {
@@ -115,7 +114,7 @@ func (w *world) markSent(d *database, id string) {
 	}
 }
 
-// look finds a row by its id, as recovery does: its record is made and named.
+// look finds a row by its id, as recovery does. It makes the row's record and name anew.
 func (w *world) look(d *database, n Name) (Seen, Name) {
 	r := d.find(n.ID)
 	switch {
@@ -133,7 +132,7 @@ func (w *world) look(d *database, n Name) (Seen, Name) {
 	return Pending, r.name()
 }
 
-// markLeft marks rows that were left, together with their removal from the list.
+// markLeft marks rows that were left, and takes them off the list in the same transaction.
 func (w *world) markLeft(left []Left, over func(l Left) bool) query {
 	return func(d *database) any {
 		for _, l := range left {
@@ -157,7 +156,7 @@ func (w *world) markLeft(left []Left, over func(l Left) bool) query {
 	}
 }
 
-// advanced is the head behind which the first gap is, as sql/tally_advance.sql finds it.
+// advanced returns the last unit before the first gap, as sql/tally_advance.sql finds it.
 func advanced(t *Tally) Placed {
 	head := t.Head
 	for {
@@ -169,7 +168,7 @@ func advanced(t *Tally) Placed {
 	}
 }
 
-// advance moves the head on.
+// advance moves the head.
 func advance(d *database) any {
 	d.tally.Head = advanced(&d.tally)
 	maps.DeleteFunc(d.tally.Marked, func(n uint64, _ int64) bool { return n <= d.tally.Head.Number })

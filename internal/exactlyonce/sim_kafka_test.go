@@ -19,11 +19,11 @@ const (
 type coordinator struct {
 	pid     int64
 	epoch   int16
-	last    int16 // the epoch before, which may ask again; -1: none
+	last    int16 // the epoch before this one, whose request may be repeated; -1: none
 	state   coordState
 	parts   map[Partition]bool
-	markers []Partition // to be written
-	repairs int16       // the timeout names the epoch whose commit is brought about; -1: an ordinary one
+	markers []Partition // partitions whose markers are still to be written
+	repairs int16       // the commit's epoch, as a repair's timeout names it; -1: no repair
 }
 
 type entry struct {
@@ -46,15 +46,15 @@ type plog struct {
 	entries []*entry
 	end     int64
 	epoch   int16 // of our producer id; -1: none
-	next    int32 // sequence
+	next    int32 // next sequence number
 }
 
 type kafka struct {
 	coord coordinator
 	logs  []*plog
 	alive bool // the coordinator answers
-	drops bool // it gives up the markers of partitions without leader (KAFKA-20734)
-	cut   bool // what brought a missing end about was aborted: docs/exactly-once.md says when
+	drops bool // the coordinator gives up the markers of partitions without leader (KAFKA-20734)
+	cut   bool // a repair was aborted: docs/exactly-once.md says when
 }
 
 func newKafka(parts int) *kafka {
@@ -99,7 +99,7 @@ func (k *kafka) init(r *Request) Answer {
 	switch c.state {
 	case prepareCommit, prepareAbort:
 		return Answer{Class: Busy}
-	case ongoing: // for any caller: the epoch is not compared
+	case ongoing: // whoever asks: the epoch is not compared
 		k.fenceEpoch()
 		return Answer{Class: Busy}
 	}
@@ -116,7 +116,7 @@ func (k *kafka) init(r *Request) Answer {
 	return Answer{Class: OK, Producer: Producer{c.pid, c.epoch}}
 }
 
-// lastOne is DescribeTransactions.
+// lastOne answers DescribeTransactions.
 func (k *kafka) lastOne() Answer {
 	c := &k.coord
 	a := Answer{Class: OK, Outcome: Undone, Producer: Producer{c.pid, c.epoch}, Of: Producer{c.pid, c.epoch}}
@@ -136,7 +136,7 @@ func (k *kafka) lastOne() Answer {
 	return a
 }
 
-// ends is DescribeProducers.
+// ends answers DescribeProducers.
 func (k *kafka) ends(w *world, r *Request) (a Answer) {
 	for i, p := range r.Partitions {
 		if slices.Contains(r.Partitions[:i], p) {
@@ -157,7 +157,7 @@ func (k *kafka) ends(w *world, r *Request) (a Answer) {
 	return a
 }
 
-// fenceEpoch aborts what is open under a new epoch that nobody gets.
+// fenceEpoch aborts the open transaction under a new epoch that no process gets.
 func (k *kafka) fenceEpoch() {
 	c := &k.coord
 	for _, l := range k.logs {
@@ -237,12 +237,12 @@ func (k *kafka) endTxn(r *Request) Answer {
 
 func classOf(kind Kind, code int16) Class { return Classify(kind, code, false) }
 
-// markable says whether mark does something.
+// markable reports whether mark has something to do.
 func (k *kafka) markable() bool {
 	return slices.ContainsFunc(k.coord.markers, func(p Partition) bool { return k.drops || !k.log(p).down })
 }
 
-// mark writes the next marker of the coordinator, or gives it up.
+// mark writes the coordinator's next marker, or gives it up.
 func (k *kafka) mark() bool {
 	c := &k.coord
 	for i, at := range c.markers {
@@ -291,7 +291,7 @@ func (k *kafka) produce(w *world, b *Batch) Answer {
 	case w.forbidden[b.At]:
 		return Answer{Class: classOf(Produce, codeTopicAuthorization)}
 	}
-	// A record is judged before its sequence: what was appended may be refused later.
+	// A record is checked before its sequence number, so a batch that was appended may be refused later.
 	for i, r := range b.Records {
 		if w.poison[string(r.Row.Value)] {
 			if w.chance(2) {
@@ -319,8 +319,8 @@ func (k *kafka) produce(w *world, b *Batch) Answer {
 	})}
 }
 
-// legacyProduce is a batch of a process that delivers at least once: our producer id,
-// no transaction.
+// legacyProduce appends a batch of a process that delivers at least once: it has our producer id and no
+// transaction.
 func (k *kafka) legacyProduce(at Partition, epoch int16, r *Record) bool {
 	l := k.log(at)
 	if l.down || epoch < l.epoch || slices.ContainsFunc(l.entries, func(e *entry) bool { return e.open }) {
@@ -334,8 +334,8 @@ func (k *kafka) legacyProduce(at Partition, epoch int16, r *Record) bool {
 	return true
 }
 
-// read reads the journal with the real Reader, from real bytes. A broker that has just
-// become leader may not know yet how far the log goes.
+// read reads the journal with the real Reader, from real bytes. A broker that has just become the leader
+// may not know the end of the log yet.
 func (k *kafka) read(w *world, r *Request) Answer {
 	l := k.log(journalAt)
 	reader := NewReader(r)
@@ -366,13 +366,13 @@ func (k *kafka) read(w *world, r *Request) Answer {
 	if w.off["marker"] { // as if the end offset had been asked for
 		return reader.Answer()
 	}
-	if !stale && !slices.Contains(k.coord.markers, journalAt) { // our marker was written, and is not there
+	if !stale && !slices.Contains(k.coord.markers, journalAt) { // our marker was written, and is missing
 		return Answer{Err: ErrJournal}
 	}
 	return Answer{Class: Again}
 }
 
-// published says how often read_committed shows a row, or will: its commit is decided.
+// published returns how often read_committed shows a row. Rows whose commit is decided count, too.
 func (k *kafka) published() map[string]int {
 	out := map[string]int{}
 	for _, l := range k.logs {
@@ -389,7 +389,8 @@ func (k *kafka) published() map[string]int {
 	return out
 }
 
-// held says whether a transaction without end holds consumers up, but where.
+// held reports whether consumers are held up by a transaction without an end; partitions in but do not
+// count.
 func (k *kafka) held(but func(Partition) bool) bool {
 	for _, l := range k.logs {
 		if !but(l.at) && slices.ContainsFunc(l.entries, func(e *entry) bool { return e.open }) {

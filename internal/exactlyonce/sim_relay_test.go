@@ -7,18 +7,18 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file is the process in the simulation: what surrounds a Machine, as small as it
-// can be. It reads the WAL from the slot, looks at rows up to the insert position of its
-// start, sweeps what is PENDING behind that, and marks what was delivered.
+// This file is the process in the simulation: the least that a Machine needs around it. The process reads
+// the WAL from the slot, looks at the rows up to the insert position of its start, sweeps PENDING rows
+// after that, and marks what was delivered.
 
 type phase uint8
 
 const (
-	waiting  phase = iota // does not lead
-	reading               // the tally
-	starting              // the machine seals and reads the journal
-	settling              // units are marked that the database does not know
-	opening               // reads where to begin
+	waiting  phase = iota // it does not lead
+	reading               // it reads the tally
+	starting              // the Machine seals and reads the journal
+	settling              // it marks units that the database does not know
+	opening               // it reads where to begin
 	running
 )
 
@@ -26,27 +26,27 @@ type proc struct {
 	w     *world
 	name  string
 	phase phase
-	db    *database // that it is connected to
+	db    *database // the database that it is connected to
 	m     *Machine
 	tally Tally
-	todo  []Placed // units to be settled
-	more  bool     // of the journal
+	todo  []Placed // units that the database does not know yet
+	more  bool     // more units of the journal follow
 
 	left     []Left
 	index    leftRows
 	start    *opened
 	cursor   int
-	inFlight map[string]int // content → position in the WAL, or 0
+	inFlight map[string]int // by content: position in the WAL, or 0
 	unmarked []Delivery
-	asking   int // queries outstanding
+	asking   int // number of outstanding queries
 	early    []*Record
-	back     []*Record // of partitions that were not sound
-	// Of tables without state.
+	back     []*Record // rows of partitions that were not sound
+	// The next two are for tables without state.
 	published Published
 	positions Positions
 }
 
-// opened is what the database says when everything is recovered.
+// opened is the database's answer when everything is recovered.
 type opened struct {
 	left      []Left
 	confirmed int
@@ -55,10 +55,10 @@ type opened struct {
 	position  int
 }
 
-// leads says that a partition has a leader, and can be added to a transaction.
+// leads reports whether a partition has a leader and can be added to a transaction.
 func (w *world) leads(at Partition) bool { return !w.kafka.log(at).down && !w.missing[at] }
 
-// lead begins a leadership. What an earlier one knew is void.
+// lead begins a leadership. Everything known from an earlier one is void.
 func (p *proc) lead() { p.leadOn(p.w.db) }
 
 func (p *proc) leadOn(db *database) {
@@ -85,7 +85,7 @@ func (p *proc) gotTally(a any) {
 	p.take()
 }
 
-// take carries out what the machine says.
+// take carries out what the Machine decides.
 func (p *proc) take() {
 	for p.m != nil {
 		out := p.m.Take()
@@ -122,8 +122,8 @@ func (p *proc) take() {
 	}
 }
 
-// ended is the end of a leadership. Who leads is asked of the database; a process that
-// does not ask is no danger to what is promised, only to progress.
+// ended ends a leadership. The database tells who leads now. A process that does not ask it endangers only
+// progress, not what is promised.
 func (p *proc) ended(err error) {
 	p.w.happened["leaderships ended by Kafka"]++
 	switch {
@@ -142,7 +142,7 @@ func (p *proc) ended(err error) {
 	}
 }
 
-// refused charges a row its whole budget.
+// refused uses up a row's whole budget.
 func (p *proc) refused(r *Record) {
 	content := string(r.Row.Value)
 	p.w.late[r.Key] = true
@@ -171,7 +171,7 @@ func (p *proc) delivered(d Delivery) {
 	p.positions.Add(d.Unit.Number, d.Unit.Offset, d.Unit.UpTo, len(d.Records))
 }
 
-// recover settles the units that the database does not know, one after the other.
+// recover marks the units that the database does not know, one after the other.
 func (p *proc) recover(units []Placed) {
 	p.phase = settling
 	if p.w.stateless {
@@ -239,7 +239,7 @@ func (p *proc) open() {
 	})
 }
 
-// work is what the process can do by itself now, in order of urgency.
+// work returns what the process can do by itself now, the most urgent first.
 func (p *proc) work() []action {
 	if p.phase != running {
 		return nil
@@ -267,7 +267,8 @@ func (p *proc) work() []action {
 	return out
 }
 
-// mayRead: a row that is not visible holds the WAL, where it has to be looked at.
+// mayRead reports whether the WAL may be read on. Where rows have to be looked at, one that is not visible
+// yet holds it up.
 func (p *proc) mayRead() bool {
 	if p.w.stateless || p.cursor >= p.start.insert {
 		return true
@@ -309,7 +310,7 @@ func (p *proc) publish(rec *Record, lsn int) {
 		return
 	}
 	if p.index.has(rec.Table, rec.Name) && !p.w.off["leftUnpublished"] {
-		return // published: only marked
+		return // the row was published, so it is only marked
 	}
 	p.inFlight[content] = lsn
 	p.m.Publish(rec)
@@ -326,7 +327,7 @@ func (p *proc) pendingRows() []*Record {
 	return out
 }
 
-// sweepable are pending rows that nobody has on the way.
+// sweepable returns the pending rows that are not in flight.
 func (p *proc) sweepable() []*Record {
 	return slices.DeleteFunc(p.pendingRows(), func(r *Record) bool {
 		_, flying := p.inFlight[string(r.Row.Value)]
@@ -342,7 +343,7 @@ func (p *proc) sweep() {
 	}
 }
 
-// mark writes the next unit's rows.
+// mark marks the rows of the next unit.
 func (p *proc) mark() {
 	d := p.unmarked[0]
 	p.unmarked = p.unmarked[1:]
@@ -369,7 +370,7 @@ func (p *proc) mark() {
 }
 
 func (p *proc) markLeft() {
-	as := *p // it may lead again before that is carried out
+	as := *p // the process may lead again before the query runs
 	p.query(p.w.markLeft(p.left, as.gone), func(a any) {
 		now, _ := a.([]Left)
 		p.left = now
@@ -377,8 +378,8 @@ func (p *proc) markLeft() {
 	})
 }
 
-// gone: every transaction that was in progress at the start has ended, so a row that is
-// not there will not come. What this process published itself was in the log.
+// gone reports whether every transaction that was in progress at the start has ended. Then a row that is
+// not there will not come. Rows that this process published itself were in the WAL.
 func (p *proc) gone(l Left) bool {
 	if p.w.off["absentStays"] {
 		return true
@@ -406,7 +407,7 @@ func (p *proc) firstInFlight() int {
 	return first
 }
 
-// notePosition tells the tally how far everything is settled.
+// notePosition stores in the tally up to where everything is settled.
 func (p *proc) notePosition() {
 	unit, lsn := p.positions.Passed(p.settled()), p.firstInFlight()-1
 	p.query(func(d *database) any {
@@ -421,7 +422,7 @@ func (p *proc) settled() outbox.LSN { return outbox.LSN(p.firstInFlight() - 1) }
 
 func (p *proc) confirm() { p.db.confirmed = p.firstInFlight() - 1 }
 
-// leftRows finds rows that were published and are still to be marked.
+// leftRows finds rows that were published and still have to be marked.
 type leftRows map[leftKey]int
 
 type leftKey struct {
@@ -429,7 +430,7 @@ type leftKey struct {
 	name  Name
 }
 
-// indexOf makes the rows of a tally findable.
+// indexOf makes a leftRows of the tally's rows.
 func indexOf(left []Left) leftRows {
 	l := make(leftRows, len(left))
 	for _, x := range left {
@@ -438,5 +439,5 @@ func indexOf(left []Left) leftRows {
 	return l
 }
 
-// has says that the row was published: it is only marked.
+// has reports whether the row was published, so that it is only marked.
 func (l leftRows) has(table string, name Name) bool { return l[leftKey{table, name}] > 0 }

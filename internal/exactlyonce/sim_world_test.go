@@ -9,12 +9,12 @@ import (
 
 var journalAt = Partition{Topic: "journal"}
 
-// world is everything in the simulation. Each step is one action; after each the
-// invariants are checked.
+// world is everything in the simulation. Each step is one action, and the invariants are checked after each
+// step.
 type world struct {
-	rng   *rand.Rand // nil: nothing is left to chance
+	rng   *rand.Rand // nil: nothing is random
 	cfg   Config
-	off   map[string]bool // rules of what surrounds the machine that are switched off
+	off   map[string]bool // rules of the code around the Machine that are switched off
 	kafka *kafka
 	db    *database
 	past  []*database
@@ -24,28 +24,28 @@ type world struct {
 	leader     *proc
 	clock      int64
 	contents   int
-	requeued   map[string]int // by content: how often, ever
-	excused    map[string]int // by content: records of a process that delivered at least once
+	requeued   map[string]int // by content: number of requeues so far
+	excused    map[string]int // by content: records from a process that delivered at least once
 	late       map[string]bool
 	poison     map[string]bool
 	locked     map[string]bool
-	missing    map[Partition]bool // topics that cannot be added
-	forbidden  map[Partition]bool // topics that take no record of ours
-	held       map[*message]bool  // by a test: handled when it says so
-	stale      int                // reads of the journal that see its beginning only
+	missing    map[Partition]bool // partitions that cannot be added
+	forbidden  map[Partition]bool // partitions that take no record of ours
+	held       map[*message]bool  // messages that a test handles itself
+	stale      int                // number of reads to come that see only the beginning of the journal
 	legacy     []*legacyBatch
-	split      map[*database]bool // old primaries that go on
-	script     []func()           // what the application does once a process runs
+	split      map[*database]bool // old primaries that are still running
+	script     []func()           // actions of the application, once a process is running
 	stateless  bool
 	everSealed bool
 	damaged    bool // the journal was damaged on purpose
 	refusedErr error
 	knownParts int
-	kinds      int // of faults
+	kinds      int // number of kinds of faults
 	unordered  bool
 	dirty      bool
 
-	happened  map[string]int // how often, for the reader of TestSimulation -v
+	happened  map[string]int // counts of events, for the reader of TestSimulation -v
 	steps     int
 	story     []string
 	violation error
@@ -122,7 +122,7 @@ func (p *proc) send(r *Request) {
 	p.w.net = append(p.w.net, &message{from: p, m: p.m, req: r})
 }
 
-// query runs in the database; without an answer it is sent again.
+// query sends a transaction to the database. If its answer is lost, it is sent again.
 func (p *proc) query(q query, done func(any)) {
 	p.asking++
 	p.w.net = append(p.w.net, &message{from: p, m: p.m, db: p.db, query: q, done: done})
@@ -139,7 +139,7 @@ func (m *message) what() string {
 	return fmt.Sprintf("%s epoch %d", text, m.req.As.Epoch)
 }
 
-// handle has the request take effect.
+// handle lets the request take effect.
 func (w *world) handle(m *message) {
 	m.handled = true
 	if m.req != nil {
@@ -151,17 +151,17 @@ func (w *world) handle(m *message) {
 	switch {
 	case m.db == w.db:
 		w.commit(m.query, m)
-	case w.split[m.db]: // the old primary goes on for who is connected to it
+	case w.split[m.db]: // the old primary still serves those that are connected to it
 		m.result = m.query(m.db)
 		w.happened["transactions on an old primary"]++
 	default:
 		m.lost = true
-		return // the connection went to a server that is no more
+		return // the connection went to a server that is gone
 	}
 	w.note("%s committed", m.what())
 }
 
-// commit runs a transaction and remembers it.
+// commit runs a transaction, and remembers the state before it.
 func (w *world) commit(q query, m *message) {
 	w.past = append(w.past, w.db.clone())
 	if len(w.past) > 6 {
@@ -174,7 +174,7 @@ func (w *world) commit(q query, m *message) {
 	w.dirty = true
 }
 
-// deliver gives the answer to who asked, if it still asks.
+// deliver gives the answer to the process that asked, if it still waits.
 func (w *world) deliver(m *message) {
 	w.remove(m)
 	p := m.from
@@ -195,8 +195,8 @@ func (w *world) deliver(m *message) {
 	}
 }
 
-// lose ends the connection: nobody hears the answer. A request may still be handled, and
-// who asked asks again if it must.
+// lose ends the connection: the answer is lost. The request may still be handled. The process that asked
+// repeats it if it has to.
 func (w *world) lose(m *message) {
 	w.note("%s lost (handled: %v)", m.what(), m.handled)
 	w.happened["requests or answers lost"]++
@@ -207,7 +207,7 @@ func (w *world) lose(m *message) {
 		w.remove(m)
 	} else {
 		m.lost = true
-		if w.chance(2) { // it takes its time
+		if w.chance(2) { // it is handled later
 			w.held[m] = true
 		}
 	}
@@ -228,7 +228,7 @@ func (w *world) remove(m *message) {
 
 // ---- actions ----
 
-// progress are the actions of a world without faults, the next one first.
+// progress returns the actions of a world without faults, the next one first.
 func (w *world) progress() []action {
 	var out []action
 	if w.kafka.markable() {
@@ -294,7 +294,7 @@ func (w *world) kill(p *proc) {
 	}
 }
 
-// reaches says whether the process has a server at its connection's end.
+// reaches reports whether there is a server at the other end of the process's connection.
 func (p *proc) reaches() bool { return p.db == p.w.db || p.w.split[p.db] }
 
 func (w *world) insert(key string, part int32, visible bool) {
@@ -314,7 +314,7 @@ func (w *world) insert(key string, part int32, visible bool) {
 	w.note("insert id %d %s key %s visible %v", row.id, row.content, key, visible)
 }
 
-// reinsert deletes a row and inserts another with its id.
+// reinsert deletes a row and inserts another one with the same id.
 func (w *world) reinsert(i int) {
 	w.contents++
 	w.clock++
@@ -343,7 +343,7 @@ func (w *world) requeue(i int) {
 	}, nil)
 }
 
-// failover goes on from an earlier commit. Commits that waited are visible then.
+// failover returns to the state after an earlier commit. Commits that waited become visible.
 func (w *world) failover(back int) {
 	before := w.db
 	w.split[before] = w.chance(2)
@@ -358,7 +358,7 @@ func (w *world) failover(back int) {
 		w.db.rows[i].visible = true
 	}
 	w.db.confirmed = min(w.db.confirmed, w.db.saved)
-	if w.off["together"] { // the tally is kept elsewhere than the marks
+	if w.off["together"] { // the tally is stored elsewhere than the marks
 		w.db.tally = before.tally
 	}
 	clear(w.locked)
@@ -388,7 +388,7 @@ func (w *world) leftMoves(p *proc) bool {
 	return false
 }
 
-// do runs one action and checks what is promised.
+// do runs one action and checks the invariants.
 func (w *world) do(a action) {
 	w.steps++
 	if a.name != "" && !strings.HasPrefix(a.name, "answer") {
@@ -401,7 +401,7 @@ func (w *world) do(a action) {
 	}
 }
 
-// run goes on without further faults until nothing is left to do.
+// run runs without new faults until nothing is left to do.
 func (w *world) run() {
 	for range 3000 {
 		if w.violation != nil {
@@ -416,7 +416,7 @@ func (w *world) run() {
 	w.fail("no end after 3000 steps without faults")
 }
 
-// settle takes all trouble away, and checks that everything ends well.
+// settle removes all faults, and checks that everything ends well.
 func (w *world) settle() {
 	clear(w.locked)
 	clear(w.missing)
@@ -440,7 +440,7 @@ func (w *world) settle() {
 		}
 		w.start()
 	}
-	if w.kafka.coord.state == ongoing { // of a process that ended: its time is over
+	if w.kafka.coord.state == ongoing { // its process has ended, and its timeout has passed
 		w.timeout()
 		w.run()
 	}
@@ -454,8 +454,8 @@ func (w *world) settle() {
 
 // ---- invariants ----
 
-// check: nothing is there more often than it may be (E1), nothing is SENT that is not
-// there (E2, I2), no requeue is swallowed, and the rows of a key are in order (I3).
+// check checks that no row is in Kafka more often than it may be (E1), that every SENT row is there (E2,
+// I2), that no requeue is swallowed, and that the rows of a key are in order (I3).
 func (w *world) check() {
 	if w.kafka.cut {
 		return
@@ -502,7 +502,7 @@ func (w *world) checkOrder() {
 	}
 }
 
-// checkEnd: every row is there (I1), and no transaction holds consumers up (E3).
+// checkEnd checks that every row is there (I1), and that no transaction holds consumers up (E3).
 func (w *world) checkEnd() {
 	published := w.kafka.published()
 	if w.stateless {
@@ -523,7 +523,8 @@ func (w *world) checkEnd() {
 			w.fail("I1: %s was published %d times of %d", r.content, published[r.content], r.requeues+1)
 		}
 	}
-	// A coordinator that gives ends up leaves them in partitions that no leader has heard of since.
+	// A coordinator that gives up ends leaves them missing in partitions whose leader has not been asked
+	// since.
 	unheard := func(p Partition) bool {
 		return w.kafka.drops && p.Number >= int32(w.knownParts) && w.leader != nil && !w.leader.m.sound[p]
 	}

@@ -14,7 +14,7 @@ var (
 	simOff   = flag.String("sim.off", "", "rules of the simulated surroundings to switch off")
 )
 
-// TestSimulation plays random schedules: faults of every kind at any step.
+// TestSimulation plays random schedules, with faults of every kind at any step.
 func TestSimulation(t *testing.T) {
 	if *simSeed > 0 {
 		w := play(*simSeed)
@@ -24,7 +24,7 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	if testing.Short() { // also under the race detector, and there is one goroutine
+	if testing.Short() { // -short also comes with the race detector, which cannot find anything: there is one goroutine
 		*simSeeds = min(*simSeeds, 200)
 	}
 	happened := map[string]int{}
@@ -41,18 +41,18 @@ func TestSimulation(t *testing.T) {
 	t.Log(happened)
 }
 
-// play is one random schedule.
+// play plays one random schedule.
 func play(seed uint64) *world {
 	w := newWorld(seed, 3)
 	w.kafka.drops = seed%2 == 0
 	w.knownParts = 1 + w.rng.IntN(3)
 	w.cfg.UnitRows, w.cfg.UnitBytes, w.cfg.PageBytes = 1+w.rng.IntN(2), 100+w.rng.IntN(200), 1+w.rng.IntN(400)
 	w.stateless = w.rng.IntN(4) == 0
-	w.kinds = []int{2, 3, 4, 6, 6}[w.rng.IntN(5)] // in some, the network alone, or processes, too
+	w.kinds = []int{2, 3, 4, 6, 6}[w.rng.IntN(5)] // some schedules have faults of the network only, others of processes, too
 	if *simKinds > 0 {
 		w.kinds = *simKinds
 	}
-	trouble := 2 + w.rng.IntN(20) // one fault in so many steps
+	trouble := 2 + w.rng.IntN(20) // one fault in this many steps
 	if !w.stateless && w.rng.IntN(3) == 0 {
 		w.oldMode()
 	}
@@ -78,8 +78,8 @@ func play(seed uint64) *world {
 	return w
 }
 
-// oldMode leaves behind what a process of at_least_once does that was killed: rows that
-// it published without marking them, and batches on their way.
+// oldMode leaves what a killed process that delivered at least once leaves: rows that it published without
+// marking them, and batches under way.
 func (w *world) oldMode() {
 	c := &w.kafka.coord
 	c.epoch = 3
@@ -90,7 +90,7 @@ func (w *world) oldMode() {
 	}
 }
 
-// faults are what can happen other than progress, of a kind chosen at random.
+// faults returns the faults that can happen now, of a kind chosen at random.
 func (w *world) faults() []action {
 	var groups [][]action
 	kinds := [][]action{w.inserts(), w.cuts(), w.ends(), w.onRows(), w.onServers(), w.onTopics()}
@@ -176,7 +176,7 @@ func (w *world) onServers() (out actions) {
 
 func (w *world) onTopics() (out actions) {
 	if w.stateless {
-		return nil // their rows would wait for ever
+		return nil // otherwise their rows would wait for ever
 	}
 	for _, l := range w.kafka.logs[1:] {
 		out.add(!w.missing[l.at], "topic missing", func() { w.missing[l.at] = true })

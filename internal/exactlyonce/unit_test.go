@@ -48,7 +48,7 @@ func TestRecordsThatAreNoUnits(t *testing.T) {
 	if _, err := ParseUnit([]byte{3, 1, 0, 0, 1, 0, 0xff, 0xff, 0xff, 0xff, 0x7f, 0}); !errors.Is(err, errPlace) {
 		t.Error("a partition of any number:", err)
 	}
-	for _, old := range [][]byte{{1, 7, 1, 't', 0}, {2, 7, 1, 't', 9, 0}} { // of earlier versions
+	for _, old := range [][]byte{{1, 7, 1, 't', 0}, {2, 7, 1, 't', 9, 0}} { // encodings of earlier versions
 		if u, err := ParseUnit(old); err != nil || u.Number != 7 || u.Table != "t" || len(u.Places)+len(u.Names) > 0 {
 			t.Errorf("%+v, %v", u, err)
 		}
@@ -77,7 +77,7 @@ func TestNamesTellRecordsApart(t *testing.T) {
 	}
 }
 
-// A row is known by its place in the WAL, and rows of one place by their ids and records.
+// A row is identified by its place in the WAL; rows of one place by their ids and records, too.
 func TestNamesInTheLogTellRowsApart(t *testing.T) {
 	row := outbox.Row{ID: "1", Topic: "t", Key: []byte("k"), Value: []byte("v"), Commit: 7, XID: 8, CommitTime: 9}
 	names := map[Name]string{}
@@ -112,7 +112,7 @@ func TestReaderRefusesRecordsOutsideOfTransactions(t *testing.T) {
 	}
 }
 
-// TestReaderFollowsEachProducer: after the id expired, the next one is another.
+// TestReaderFollowsEachProducer checks that the Reader follows a new producer id after the old one expired.
 func TestReaderFollowsEachProducer(t *testing.T) {
 	unit := func(n uint64) [][]byte { return [][]byte{(&Unit{Number: n}).Append(nil)} }
 	r := NewReader(&Request{Until: Producer{2, 1}})
@@ -183,8 +183,8 @@ func FuzzUnit(f *testing.F) {
 	})
 }
 
-// TestRecoveryInPages: however much the journal holds behind the head, a leader gets it
-// in parts, each unit once and in order.
+// TestRecoveryInPages checks that a leader gets the units behind the head in parts, each unit once and in
+// order, however many there are.
 func TestRecoveryInPages(t *testing.T) {
 	var journal []LogBatch
 	put := func(b LogBatch) {
@@ -195,7 +195,7 @@ func TestRecoveryInPages(t *testing.T) {
 		journal = append(journal, b)
 	}
 	old, number := Producer{1, 0}, uint64(0)
-	for range 10 { // transactions of two units
+	for range 10 { // each transaction has two units
 		var units [][]byte
 		for range 2 {
 			number++
