@@ -41,7 +41,7 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	return p
 }
 
-// unpark removes parks that our table does not hold any more.
+// unpark removes parks that our table does not hold.
 func (c *Core) unpark(parks ...*park) {
 	for _, p := range parks {
 		c.note(Note{Kind: NoteUnparked, Park: p.Park})
