@@ -91,7 +91,7 @@ func (c *Core) Connect(conn Connected) {
 // their rows, or because it is not known which of their keys are blocked.
 func (c *Core) parkUncovered(tables []Uncovered) {
 	clear(c.tables.lacking)
-	clear(c.tables.broken) // every connection describes its tables anew
+	clear(c.tables.broken) // every connection describes its tables again
 	if c.tables.stateless {
 		return
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// park parks a scope. A park that exists begins anew: with the new cause, unless it has to keep its own.
+// park parks a scope. A park that exists starts again: with the new cause, unless it has to keep its own.
 func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time.Time) *park {
 	c.generation++
 	p := c.parks.of(s)

@@ -24,8 +24,8 @@ const (
 	shortAnswer   = 64 << 10
 )
 
-// longestFetch is larger than longestAnswer: a fetch returns at least one whole batch, whoever has written
-// it.
+// longestFetch is larger than longestAnswer: a fetch returns at least one whole batch, which any producer may
+// have written.
 var longestFetch = int(sarama.MaxResponseSize)
 
 // framed checks the lengths of a broker's answers before sarama does. For the first answers on a connection

@@ -282,8 +282,8 @@ func (pc *producerIDClient) keepAlive(ctx context.Context, p topicPartition) err
 
 // ---- requests to the coordinator ----
 
-// init asks for a new epoch. It supersedes held only or, if held is nobody, whoever has the transactional
-// id.
+// init asks for a new epoch. It supersedes held only; if held is nobody, it supersedes the present holder of
+// the transactional id.
 func (pc *producerIDClient) init(held producer) error { return pc.initFor(held, nobody) }
 
 // initFor is init. With another producer than nobody in of, the epoch is to repair the end of its commit.

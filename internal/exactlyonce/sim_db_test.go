@@ -114,7 +114,7 @@ func (w *world) markSent(d *database, id string) {
 	}
 }
 
-// look finds a row by its id, as recovery does. It makes the row's record and name anew.
+// look finds a row by its id, as recovery does. It makes the record and the name again.
 func (w *world) look(d *database, n Name) (Seen, Name) {
 	r := d.find(n.ID)
 	switch {

@@ -99,7 +99,7 @@ func (k *kafka) init(r *Request) Answer {
 	switch c.state {
 	case prepareCommit, prepareAbort:
 		return Answer{Class: Busy}
-	case ongoing: // whoever asks: the epoch is not compared
+	case ongoing: // for any caller: the epoch is not compared
 		k.fenceEpoch()
 		return Answer{Class: Busy}
 	}
