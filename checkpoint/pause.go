@@ -7,16 +7,17 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Pause tells what operators have paused: the stream, or tables of it. Their rows of the WAL are discarded, none of
-// them is swept, and what was never sent is withdrawn, so the slot moves on and they stay PENDING. What is no
-// longer told is swept and handed back as after any other park.
+// Pause takes all scopes that operators have paused: the stream, or tables of it. Rows of these scopes in
+// the WAL are discarded, none are swept, and rows that were never sent are withdrawn. So the slot moves on,
+// and the rows stay PENDING. A scope that is paused no more is swept and handed back like any other parked
+// scope.
 func (c *Core) Pause(paused []outbox.Park) {
 	if !c.connected || c.tables.stateless || c.cfg.Shadow {
 		return
 	}
 	for _, told := range paused {
 		if p := c.parks.of(told.Scope); p != nil && p.Cause == outbox.CausePaused || told.Scope.Table != "" && c.tables.byName[told.Scope.Table] == nil {
-			continue // as known, or a table of another configuration
+			continue // paused already, or a table of another configuration
 		}
 		p := c.park(told.Scope, outbox.CausePaused, told.Reason, time.Time{})
 		p.Since = told.Since
@@ -30,9 +31,9 @@ func (c *Core) Pause(paused []outbox.Park) {
 	}
 }
 
-// KeepsUnsent says whether unsent rows of the table must not be deleted, however
-// old they are: an operator has paused them, or they are only now going out, or there
-// is no connection, so what is paused is not known.
+// KeepsUnsent reports whether unsent rows of the table must not be deleted, however old they are. An
+// operator has paused them; or the pause is over, and they are being published only now; or there is no
+// connection, so it is not known which scopes are paused.
 func (c *Core) KeepsUnsent(t *outbox.Table) bool {
 	for _, s := range []outbox.Scope{outbox.StreamScope(), outbox.TableScope(t)} {
 		if p := c.parks.of(s); p != nil && (p.Cause == outbox.CausePaused || p.Cause == outbox.CauseResumed) {

@@ -30,19 +30,19 @@ type entry struct {
 	hb         *handback         // the hand-back that waits until the row has left memory, or nil
 	awaits     *park             // the park that waits for the sink's answer to the row, or nil
 	prev, next uint32            // neighbours in the list of rows in flight; next also links free entries
-	reason     string            // of attempt: the text of the error
-	uncharged  bool              // of attempt: the error is not counted
-	spends     bool              // of attempt: it uses up the row's budget
+	reason     string            // in state attempt: the text of the error
+	uncharged  bool              // in state attempt: the error is not counted
+	spends     bool              // in state attempt: it uses up the row's budget
 	unmarked   bool              // the last mark was refused together with the table's other marks
 	once       bool              // delivered exactly once: the answer to its first mark means that its unit is noted
-	stale      bool              // of inSink: the sink has asked for the row's present state
-	looked     bool              // of inSink: the sink was told the row's present state
-	grown      int               // of inSink: bytes that looks have added to the row
-	found      outbox.CheckState // of inSink: the result of a look because of which the row leaves the sink unsent, or 0
+	stale      bool              // in state inSink: the sink has asked for the row's present state
+	looked     bool              // in state inSink: the sink was told the row's present state
+	grown      int               // in state inSink: bytes that looks have added to the row
+	found      outbox.CheckState // in state inSink: the result of a look because of which the row leaves the sink unsent, or 0
 	arrival    uint64            // place in the order in which rows came into memory
 	page       *pageRequest      // the page that brought the row; nil: the WAL brought it
-	due        time.Time         // of queued: the time from which it may be looked at
-	look       bool              // of queued: the row itself is to be looked at; otherwise it waits only behind such rows
+	due        time.Time         // in state queued: the time from which it may be looked at
+	look       bool              // in state queued: the row itself is to be looked at; otherwise it waits only behind such rows
 	claim      *claim            // the claim that holds the row's lock, or nil
 }
 

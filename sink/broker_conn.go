@@ -76,7 +76,7 @@ func (bc *brokerConn) run(ctx context.Context) {
 			if !bc.wait(ctx) {
 				return
 			}
-			gather() // what came while it waited
+			gather() // batches that came during the wait
 			n := fill(todo, bc.sink.cfg.RequestBytes)
 			bc.send(ctx, todo[:n])
 			todo = append(todo[:0], todo[n:]...)

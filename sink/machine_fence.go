@@ -160,7 +160,7 @@ func (m *machine) leave() *outbox.Fences {
 	}
 	f := &outbox.Fences{PID: m.id.PID, Epoch: m.id.Epoch, Topics: map[string]outbox.FencedTopic{}}
 	for name, t := range m.topics {
-		if t.state != topicReady || t.uuid == (sarama.Uuid{}) { // of brokers before Kafka 2.8
+		if t.state != topicReady || t.uuid == (sarama.Uuid{}) { // brokers before Kafka 2.8 have no topic ids
 			continue
 		}
 		left := outbox.FencedTopic{ID: t.uuid.String()}

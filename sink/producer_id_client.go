@@ -286,7 +286,8 @@ func (pc *producerIDClient) keepAlive(ctx context.Context, p topicPartition) err
 // the transactional id.
 func (pc *producerIDClient) init(held producer) error { return pc.initFor(held, nobody) }
 
-// initFor is init. With another producer than nobody in of, the epoch is to repair the end of its commit.
+// initFor asks for a new epoch like init. Unless of is nobody, the epoch serves to repair the end of of's
+// commit.
 func (pc *producerIDClient) initFor(held, of producer) error {
 	c, err := pc.coordinator()
 	if err != nil {
