@@ -169,7 +169,8 @@ type Machine struct {
 	last  Placed             // the last unit known to be committed
 	seal  seal               // used while sealing
 	sound map[Partition]bool // partitions where no batch of an older epoch can be appended any more, and no older transaction is open
-	// lacking are the partitions where no seal has proved its marker. Consumers may be held up there.
+	// lacking are the partitions that the last seal left out: they could not be added, did not show its marker,
+	// or had no leader at the start. Consumers may be held up there.
 	lacking map[Partition]bool
 	seqs    map[Partition]int32
 	asked   *Request // the outstanding request that is not a Produce, or nil
