@@ -105,7 +105,7 @@ func (s *Set) append(to, text []byte, exact bool) ([]byte, bool) {
 	return to, ok
 }
 
-// next returns the first character and its length in bytes. If the text is empty, the bytes are no character.
+// next returns the first character and its length in bytes. If the character's text is empty, the bytes are no character.
 func (s *Set) next(text []byte) (char, int) {
 	if s.chars == nil {
 		r, n := utf8.DecodeRune(text)

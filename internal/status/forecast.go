@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Forecast predicts when a slot will be lost. It is the only code that does: page, status command and metric
-// all show its result, so they cannot contradict one another. The zero value is ready. It is not safe for
-// concurrent use.
+// Forecast predicts when a slot reaches a bound: its wal_budget, or what the server keeps for it. It is the only code
+// that does: page, status command and metric all show its result, so they cannot contradict one another. The zero
+// value is ready. It is not safe for concurrent use.
 type Forecast struct {
 	samples []retainedAt // from the last ForecastWindow, oldest first
 }
@@ -25,8 +25,8 @@ const ForecastWindow = 5 * time.Minute
 // trend.
 const forecastOver = time.Minute
 
-// Tell takes a sample of the slot. It fills in how fast the slot's WAL grows and when the slot will be lost,
-// if that is known.
+// Tell takes a sample of the slot. It fills in how fast the slot's WAL grows and when the slot reaches a bound, if that
+// is known.
 func (f *Forecast) Tell(at time.Time, slot *Slot) {
 	if !slot.Exists || slot.WALStatus == "lost" {
 		f.samples = nil // a lost slot holds nothing back, and a new one begins at its own size
@@ -62,8 +62,8 @@ const (
 	LossByServer = "server"
 )
 
-// predict returns when a slot will be lost whose retained WAL grows by growth bytes per second: when the
-// budget is used up (0: none), or what the server keeps, whichever comes first. nil: not in sight.
+// predict returns when a slot reaches a bound if its retained WAL grows by growth bytes per second: when the budget is
+// used up (0: there is none), or what the server keeps, whichever comes first. nil: not in sight.
 func predict(slot *Slot, growth float64) *Loss {
 	if growth <= 0 || math.IsNaN(growth) || math.IsInf(growth, 0) {
 		return nil
@@ -109,7 +109,7 @@ func (s *Slot) WALText() string {
 	return held + " (wal_budget); the server allows " + Bytes(uint64(*s.Safe)) + " more" // #nosec G115 -- the budget is nearer
 }
 
-// EndText returns a sentence about when the slot will be lost, and on what that rests.
+// EndText returns a sentence about when the slot reaches its bound, and on what that rests.
 func (s *Slot) EndText() string {
 	switch {
 	case s.Growth == nil:

@@ -49,7 +49,7 @@ type Finding struct {
 }
 
 const (
-	// UrgentLoss is how soon a slot's loss counts as urgent, in seconds.
+	// UrgentLoss is the time to a slot's bound, in seconds, that counts as urgent.
 	UrgentLoss = 3600
 	longWait   = 300 // seconds, as in the alert OutboxRowsWait
 	oldCount   = 30 * time.Second

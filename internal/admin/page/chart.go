@@ -19,13 +19,13 @@ type bar struct {
 	Used  int
 	Level string
 	Text  string
-	End   string // when the slot will be lost, in words
+	End   string // when the slot reaches its bound, in words
 	Soon  bool   // that is soon
 }
 
 const barWidth = 1000
 
-// toldLoss is the furthest loss that is shown. With little WAL held back, the amount always grows or shrinks
+// toldLoss is the longest time to a slot's bound that is shown. With little WAL held back, the amount always grows or shrinks
 // a bit, which means nothing.
 const toldLoss = 48 * 3600 // seconds
 
