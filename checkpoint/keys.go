@@ -100,7 +100,7 @@ func (c *Core) hurry() {
 // was small, so no flood of bad rows is left.
 func (c *Core) calm(s *pageRequest) {
 	for _, p := range c.parks.awake {
-		if p.spending && !p.hurried && (s.parks[0] == p || s.parks[0].Scope.Kind == outbox.ScopeStream) {
+		if !p.hurried && (s.parks[0] == p || s.parks[0].Scope.Kind == outbox.ScopeStream) {
 			p.spending = false
 		}
 	}

@@ -272,6 +272,40 @@ func TestWhichKeysAPageFindsInOrder(t *testing.T) {
 	}
 }
 
+// A key's park that was removed while its page was under way stays away.
+func TestAPageOfAParkThatIsGone(t *testing.T) {
+	t.Parallel()
+	c, table, _ := begun(t, outbox.PublishedStatus)
+	p := c.keyed(rowOf(table, "1"))
+	c.parkedTable(table, outbox.CauseKeys)
+	c.unpark(p)
+	if c.absorbSwept(&pageRequest{parks: []*park{p}, askedAt: c.generation}); p.phase == absorbed || slices.Contains(c.parks.awake, p) {
+		t.Errorf("it is back: %+v", p)
+	}
+}
+
+// A small page ends a table's spending: one of the table, or of the stream, once the table hurries no more.
+func TestWhatEndsSpending(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		hurried bool
+		page    func(c *Core, p *park) *park
+		ends    bool
+	}{
+		"the table's":   {false, func(_ *Core, p *park) *park { return p }, true},
+		"the stream's":  {false, func(c *Core, _ *park) *park { return c.park(outbox.StreamScope(), outbox.CauseSlot, "", c.now) }, true},
+		"another":       {false, func(c *Core, _ *park) *park { return c.park(topicScope("x"), outbox.CauseTopic, "", c.now) }, false},
+		"in the middle": {true, func(_ *Core, p *park) *park { return p }, false},
+	} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		p := c.parkedTable(table, outbox.CauseKeys)
+		p.spending, p.hurried = true, x.hurried
+		if c.calm(&pageRequest{parks: []*park{x.page(c, p)}}); p.spending == x.ends {
+			t.Errorf("%s: spending %v", name, p.spending)
+		}
+	}
+}
+
 // When a table hurries, the back-off of its keys ends: of those that failed, and of no other table's.
 func TestWhichKeysHurry(t *testing.T) {
 	t.Parallel()

@@ -126,7 +126,7 @@ func (c *Core) absorbSwept(s *pageRequest) {
 		}
 	}
 	for _, p := range swept {
-		if c.parks.of(p.Scope) == p && p.Scope.Kind >= outbox.ScopeKey && p.failedAt <= s.askedAt && !busy[p.Scope] && !c.blocksSweep(p) {
+		if p.Scope.Kind >= outbox.ScopeKey && p.failedAt <= s.askedAt && !busy[p.Scope] && !c.blocksSweep(p) {
 			c.absorb(p)
 		}
 	}

@@ -21,16 +21,19 @@ import (
 func TestErrorClass(t *testing.T) {
 	for class, errs := range map[string][]error{
 		"timeout":       {sarama.ErrRequestTimedOut},
-		"leadership":    {sarama.ErrNotLeaderForPartition, sarama.ErrLeaderNotAvailable},
+		"leadership":    {sarama.ErrNotLeaderForPartition, sarama.ErrLeaderNotAvailable, sarama.ErrFencedLeaderEpoch, sarama.ErrUnknownLeaderEpoch},
 		"replicas":      {sarama.ErrNotEnoughReplicas, sarama.ErrNotEnoughReplicasAfterAppend},
 		"topic":         {sarama.ErrUnknownTopicOrPartition, sarama.ErrInvalidTopic, sarama.ErrUnsupportedForMessageFormat, sarama.ErrPolicyViolation},
-		"authorization": {sarama.ErrTopicAuthorizationFailed, sarama.ErrClusterAuthorizationFailed},
+		"authorization": {sarama.ErrTopicAuthorizationFailed, sarama.ErrClusterAuthorizationFailed, sarama.ErrTransactionalIDAuthorizationFailed},
 		"record":        {sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge, sarama.ErrInvalidRecord},
 		"producer":      {sarama.ErrOutOfOrderSequenceNumber, sarama.ErrInvalidProducerIDMapping, sarama.ErrProducerFenced},
-		"broker":        {sarama.ErrKafkaStorageError, sarama.ErrUnsupportedCompressionType, sarama.KError(131)},
-		"cluster":       {&otherCluster{}, fmt.Errorf("broker b: %w", &otherCluster{})},
-		"certificate":   {&tls.CertificateVerificationError{Err: errors.New("unknown authority")}, tls.AlertError(42)},
-		"connection":    {errors.New("connection refused")},
+		"broker": {
+			sarama.ErrKafkaStorageError, sarama.ErrUnsupportedCompressionType, sarama.KError(131), sarama.ErrUnknown, sarama.ErrNetworkException,
+			sarama.ErrSASLAuthenticationFailed, sarama.ErrUnsupportedVersion, sarama.ErrInvalidRequiredAcks, sarama.ErrInvalidRequest,
+		},
+		"cluster":     {&otherCluster{}, fmt.Errorf("broker b: %w", &otherCluster{})},
+		"certificate": {&tls.CertificateVerificationError{Err: errors.New("unknown authority")}, tls.AlertError(42)},
+		"connection":  {errors.New("connection refused")},
 	} {
 		for _, err := range errs {
 			if got := ErrorClass(fmt.Errorf("topic t: %w", err)); got != class {
