@@ -1,8 +1,7 @@
-import java.io.FileOutputStream;
+import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.util.Collection;
-import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
@@ -34,23 +33,19 @@ public class Connect {
             case "committed" -> sink.put("consumer.override.isolation.level", "read_committed");
             case "worker_committed" -> worker.put("consumer.isolation.level", "read_committed");
         }
-        var standalone = new Thread(() -> ConnectStandalone.main(new String[] {file(worker), file(sink)}));
-        standalone.start();
+        String[] files = {file(worker), file(sink)};
+        new Thread(() -> ConnectStandalone.main(files)).start();
         values.awaitAll();
         System.out.println(values);
         System.exit(0); // stops the worker, which commits
     }
 
-    static String file(Properties properties) {
-        try {
-            var path = Files.createTempFile("connect", ".properties").toFile();
-            try (var out = new FileOutputStream(path)) {
-                properties.store(out, null);
-            }
-            return path.getPath();
-        } catch (java.io.IOException e) {
-            throw new java.io.UncheckedIOException(e);
+    static String file(Properties properties) throws IOException {
+        var path = Files.createTempFile("connect", ".properties");
+        try (var out = Files.newOutputStream(path)) {
+            properties.store(out, null);
         }
+        return path.toString();
     }
 
     public static class Sink extends SinkConnector {
@@ -67,7 +62,7 @@ public class Connect {
 
         @Override
         public List<Map<String, String>> taskConfigs(int most) {
-            return Collections.nCopies(1, Map.of());
+            return List.of(Map.of());
         }
 
         @Override

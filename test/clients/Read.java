@@ -5,7 +5,6 @@ import java.util.Map;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
-import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.common.config.ConfigResource;
@@ -29,7 +28,7 @@ public class Read {
             try (var c = new KafkaShareConsumer<>(config, bytes, bytes)) {
                 c.subscribe(List.of(topic));
                 while (values.more()) {
-                    c.poll(Duration.ofMillis(200)).forEach(r -> add(values, r));
+                    c.poll(Duration.ofMillis(200)).forEach(r -> values.add(r.key(), r.value(), r.headers()));
                 }
             }
         } else {
@@ -40,16 +39,11 @@ public class Read {
             try (var c = new KafkaConsumer<>(config, bytes, bytes)) {
                 c.subscribe(List.of(topic));
                 while (values.more()) {
-                    c.poll(Duration.ofMillis(200)).forEach(r -> add(values, r));
+                    c.poll(Duration.ofMillis(200)).forEach(r -> values.add(r.key(), r.value(), r.headers()));
                 }
             }
         }
         System.out.println(values);
-    }
-
-    static void add(Values values, ConsumerRecord<byte[], byte[]> r) {
-        var header = r.headers().lastHeader("header");
-        values.add(r.key(), r.value(), header == null ? null : header.value());
     }
 
     static void set(Admin admin, String group, String name, String value) throws Exception {

@@ -17,10 +17,7 @@ public class Spring {
         var properties = new ContainerProperties(args[1]);
         properties.setGroupId(args[3] + "-" + args[1] + "-" + args[2]);
         properties.setFixTxOffsets(args[2].equals("fix_tx_offsets"));
-        properties.setMessageListener((MessageListener<byte[], byte[]>) r -> {
-            var header = r.headers().lastHeader("header");
-            values.add(r.key(), r.value(), header == null ? null : header.value());
-        });
+        properties.setMessageListener((MessageListener<byte[], byte[]>) r -> values.add(r.key(), r.value(), r.headers()));
         var bytes = new ByteArrayDeserializer();
         var container = new KafkaMessageListenerContainer<>(new DefaultKafkaConsumerFactory<>(config, bytes, bytes), properties);
         container.start();

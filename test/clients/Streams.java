@@ -22,8 +22,7 @@ public class Streams {
         builder.stream(args[1], Consumed.with(Serdes.ByteArray(), Serdes.ByteArray())).process(() -> new ContextualProcessor<byte[], byte[], Void, Void>() {
             @Override
             public void process(Record<byte[], byte[]> r) {
-                var header = r.headers().lastHeader("header");
-                values.add(r.key(), r.value(), header == null ? null : header.value());
+                values.add(r.key(), r.value(), r.headers());
             }
         });
         try (var streams = new KafkaStreams(builder.build(), config)) {

@@ -1,6 +1,7 @@
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
+import org.apache.kafka.common.header.Headers;
 
 /** What a reader of a topic got, as want.txt has it. */
 public class Values {
@@ -10,6 +11,11 @@ public class Values {
 
     public Values(String topic) {
         whole = topic.equals("nulls");
+    }
+
+    public void add(byte[] key, byte[] value, Headers headers) {
+        var header = headers.lastHeader("header");
+        add(key, value, header == null ? null : header.value());
     }
 
     public synchronized void add(byte[] key, byte[] value, byte[] header) {

@@ -65,6 +65,8 @@ postgres wal_level=logical
 own at_least_once
 own exactly_once
 
+export CKJS_LINKING=dynamic # kafka-javascript would fetch the libraries that it links
+
 # have has the libraries that could be installed. What may fail has a folder of its own: it takes nothing else with it.
 declare -A have=([java-classic]=yes [java-consumer]=yes [java-share]=yes)
 for library in "${!java[@]}"; do
