@@ -284,6 +284,28 @@ func TestAPageOfAParkThatIsGone(t *testing.T) {
 	}
 }
 
+// Only a key's new park may be written later, while it awaits an answer and nothing waits for it.
+func TestWhichParksArePostponed(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		with func(c *Core, p *park)
+		is   bool
+	}{
+		"a new one":          {func(*Core, *park) {}, true},
+		"asked for before":   {func(_ *Core, p *park) { p.asked = true }, false},
+		"it awaits nothing":  {func(_ *Core, p *park) { p.awaiting = 0 }, false},
+		"a hold waits":       {func(c *Core, p *park) { c.parks.wait(p, 1) }, false},
+		"it is not of a key": {func(_ *Core, p *park) { p.Scope.Kind = outbox.ScopeTable }, false},
+	} {
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		p := c.park(outbox.KeyScope(rowOf(table, "1")), outbox.CauseRowError, "", c.now)
+		p.awaiting = 1
+		if x.with(c, p); p.postponed() != x.is {
+			t.Errorf("%s: postponed %v", name, !x.is)
+		}
+	}
+}
+
 // A small page ends a table's spending: one of the table, or of the stream, once the table hurries no more.
 func TestWhatEndsSpending(t *testing.T) {
 	t.Parallel()

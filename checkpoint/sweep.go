@@ -29,7 +29,6 @@ func (c *Core) requestSnapshot() {
 	if len(c.txs.discarded) <= c.cfg.MaxRows || c.sweeps.page != nil || c.txs.next.After(c.now) {
 		return
 	}
-	c.generation++
 	c.txs.next = c.now.Add(sweepPause)
 	c.sweeps.page = &pageRequest{askedAt: c.generation, scan: true, at: c.now}
 	c.ready.Sweep = &outbox.SweepRequest{Limit: c.cfg.PageRows}
