@@ -184,6 +184,7 @@ func (bc *brokerConn) answered(c *brokerSession, batches []*batch, res *sarama.P
 		for i, b := range batches {
 			replies[i] = event{batch: b, reply: read(res, b)}
 		}
+		replies[0].throttle = res.ThrottleTime
 		bc.events.Put(replies...)
 	}
 	bc.open.Add(-1)

@@ -111,6 +111,28 @@ func TestRealNamedRecords(t *testing.T) {
 	inOrder(t, k.AwaitRecords(t, topic, 96, 5*time.Second), "v", 96)
 }
 
+// A quota of the client makes the broker ask for pauses, which are told.
+func TestRealQuota(t *testing.T) {
+	k := harness.Kafka(t)
+	topic := k.Topic(t, 1)
+	admin, err := sarama.NewClusterAdmin(k.Addrs, sarama.NewConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = admin.Close() }()
+	client := []sarama.QuotaEntityComponent{{EntityType: sarama.QuotaEntityClientID, MatchType: sarama.QuotaMatchExact, Name: topic}}
+	if err := admin.AlterClientQuotas(client, sarama.ClientQuotasOp{Key: "producer_byte_rate", Value: 20_000}, false); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: topic, ClientID: topic, Compression: "none"})
+	for n := 0; r.tally.throttled.Load() == 0; n++ { // until brokers heed the quota, and then until it is used up
+		if n == 60 {
+			t.Fatal("no broker asked for a pause")
+		}
+		r.expect(outbox.Delivered, 60*time.Second, r.publish(newRow(topic, "k", noise(50_000)))...)
+	}
+}
+
 // A partition of one replica is empty after its disk broke: what was acknowledged is gone, and the log says so.
 func TestRealAcknowledgedRecordsAreLost(t *testing.T) {
 	t.Parallel()

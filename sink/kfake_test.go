@@ -51,7 +51,7 @@ type rig struct {
 }
 
 // tally counts what an Observer hears.
-type tally struct{ rows, batches, retries, committed, aborted atomic.Int64 }
+type tally struct{ rows, batches, retries, throttled, committed, aborted atomic.Int64 }
 
 func (t *tally) Produced(_ string, rows, _ int, _ time.Duration) {
 	t.rows.Add(int64(rows))
@@ -59,6 +59,8 @@ func (t *tally) Produced(_ string, rows, _ int, _ time.Duration) {
 }
 
 func (t *tally) Retried(string, error) { t.retries.Add(1) }
+
+func (t *tally) Throttled(d time.Duration) { t.throttled.Add(int64(d)) }
 
 func (t *tally) Transacted(aborted string, rows int, _ time.Duration) {
 	if aborted == "" {

@@ -15,13 +15,15 @@ import (
 // event is one thing that has happened. Exactly one of batch, answer, started, jobDone, trouble, answered,
 // recovered and fatal is set; reply belongs to batch.
 type event struct {
-	batch   *batch
-	reply   reply
-	answer  *metadataAnswer
-	started *started
-	jobDone *producerIDResult
-	trouble error
-	fatal   error
+	batch *batch
+	reply reply
+	// throttle is how long the broker asks us to wait. One event of a response has it.
+	throttle time.Duration
+	answer   *metadataAnswer
+	started  *started
+	jobDone  *producerIDResult
+	trouble  error
+	fatal    error
 
 	answered  *answered
 	recovered *exactlyonce.Recovery
@@ -150,6 +152,9 @@ func (d *driver) handle(e *event) error {
 	switch {
 	case e.batch != nil:
 		d.observe(e.batch, e.reply)
+		if o := d.sink.cfg.Observer; o != nil && e.throttle > 0 {
+			o.Throttled(e.throttle)
+		}
 		d.m.produced(e.batch, e.reply)
 	case e.answer != nil && e.answer.asked.all:
 		d.m.listed(e.answer.infos, e.answer.err)

@@ -111,6 +111,9 @@ type Observer interface {
 	Produced(topic string, rows, bytes int, took time.Duration)
 	// Retried says that a batch is sent again, because of err.
 	Retried(topic string, err error)
+	// Throttled says that a broker asks us to wait for this long before the next request: a quota of ours is used up
+	// (KIP-13, KIP-219).
+	Throttled(d time.Duration)
 	// Transacted says that a transaction with this number of rows has ended, took after it got them. It was
 	// committed if aborted is empty; otherwise aborted is one of exactlyonce.Causes().
 	Transacted(aborted string, rows int, took time.Duration)

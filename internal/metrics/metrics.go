@@ -171,8 +171,8 @@ func (m maker) state() stateMetrics {
 
 // kafkaMetrics are about what Kafka answered.
 type kafkaMetrics struct {
-	topicRows, topicBytes, batches, retries, clusterOutages *prometheus.CounterVec
-	clusterGood, fenced                                     *prometheus.GaugeVec
+	topicRows, topicBytes, batches, retries, throttled, clusterOutages *prometheus.CounterVec
+	clusterGood, fenced                                                *prometheus.GaugeVec
 }
 
 func (m maker) kafka() kafkaMetrics {
@@ -184,6 +184,7 @@ func (m maker) kafka() kafkaMetrics {
 		topicBytes:     m.counters("topic_bytes_total", "Bytes of acknowledged records before compression.", "cluster", "topic"),
 		batches:        m.counters("kafka_batches_total", "Batches that Kafka acknowledged.", "cluster"),
 		retries:        m.counters("kafka_retries_total", "Tries to send a batch that were not acknowledged, by class of the error.", "cluster", "class"),
+		throttled:      m.counters("kafka_throttled_seconds_total", "How long brokers asked us to wait before the next request, since a quota was used up.", "cluster"),
 		clusterOutages: m.counters("kafka_outages_total", "Times that the Kafka cluster became unusable.", "cluster"),
 	}
 }

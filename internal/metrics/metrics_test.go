@@ -58,6 +58,7 @@ func everything() (*Registry, *Stream) {
 	s.Outcome(outbox.Outcome{Rows: rows[:2], Class: outbox.Withdrawn, Scope: outbox.StreamScope()}, now)
 	s.Produced("main", "t", 3, 500, 3*time.Millisecond)
 	s.Retried("main", "timeout")
+	s.Throttled("main", 1500*time.Millisecond)
 	s.MarkLatency(time.Hour, 2)
 	s.Marked([]outbox.Marked{{Row: rows[0], State: outbox.MarkedSent}, {Row: rows[0], State: outbox.MarkedFailed}, {Row: rows[2], State: outbox.MarkedRefused}, {Row: rows[2], State: outbox.MarkedRefused}, {Row: rows[2], State: outbox.MarkedSettled}})
 	s.Memory(3, 2, 1000)
@@ -149,6 +150,7 @@ func TestWhatIsTold(t *testing.T) {
 		"outbox_cdc_topic_bytes_total{cluster=main,stream=orders,topic=t} 500",
 		"outbox_cdc_kafka_batches_total{cluster=main,stream=orders} 1",
 		"outbox_cdc_kafka_retries_total{class=timeout,cluster=main,stream=orders} 1",
+		"outbox_cdc_kafka_throttled_seconds_total{cluster=main,stream=orders} 1.5",
 		"outbox_cdc_kafka_outages_total{cluster=main,stream=orders} 1",
 		"outbox_cdc_slot_state{state=extended,stream=orders} 1",
 		"outbox_cdc_slot_state{state=lost,stream=orders} 0",

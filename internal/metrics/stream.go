@@ -213,6 +213,11 @@ func (s *Stream) Produced(cluster, topic string, rows, bytes int, took time.Dura
 // one of a few words.
 func (s *Stream) Retried(cluster, class string) { s.retries.WithLabelValues(cluster, class).Inc() }
 
+// Throttled counts how long a broker asks us to wait.
+func (s *Stream) Throttled(cluster string, d time.Duration) {
+	s.throttled.WithLabelValues(cluster).Add(d.Seconds())
+}
+
 // MarkLatency counts rows whose mark was committed by a statement that took d.
 func (s *Stream) MarkLatency(d time.Duration, rows int) { s.markLatency.observe(d.Seconds(), rows) }
 

@@ -33,6 +33,9 @@ func (o observer) Retried(_ string, err error) {
 	o.metrics.Retried(o.cluster, sink.ErrorClass(err))
 }
 
+// Throttled implements sink.Observer.
+func (o observer) Throttled(d time.Duration) { o.metrics.Throttled(o.cluster, d) }
+
 // Unended implements sink.Observer.
 func (o observer) Unended(partitions map[string][]int32) {
 	o.metrics.Unended(o.cluster, partitions)

@@ -209,14 +209,15 @@ func TestDashboard(t *testing.T) {
 // the reason why not.
 func TestEveryMetricIsLookedAt(t *testing.T) {
 	elsewhere := map[string]string{
-		"outbox_cdc_build_info":          "to join versions to other metrics",
-		"outbox_cdc_inflight_bytes":      "beside memory_rows, for sizing",
-		"outbox_cdc_memory_limit_bytes":  "the same",
-		"outbox_cdc_leader_epoch":        "to tell terms apart",
-		"outbox_cdc_kafka_batches_total": "to see how full batches are",
-		"outbox_cdc_kafka_outages_total": "for reports over months",
-		"outbox_cdc_rows_changed_total":  "a warning says it, for each table",
-		"outbox_cdc_rows_left_total":     "only a cost, which a row filter takes away",
+		"outbox_cdc_build_info":                    "to join versions to other metrics",
+		"outbox_cdc_inflight_bytes":                "beside memory_rows, for sizing",
+		"outbox_cdc_memory_limit_bytes":            "the same",
+		"outbox_cdc_leader_epoch":                  "to tell terms apart",
+		"outbox_cdc_kafka_batches_total":           "to see how full batches are",
+		"outbox_cdc_kafka_throttled_seconds_total": "the runbook of OutboxPublishingSlow asks for it",
+		"outbox_cdc_kafka_outages_total":           "for reports over months",
+		"outbox_cdc_rows_changed_total":            "a warning says it, for each table",
+		"outbox_cdc_rows_left_total":               "only a cost, which a row filter takes away",
 	}
 	all := read(t, alertsFile) + read(t, dashboardFile)
 	for name := range listed(t) {
