@@ -8,7 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Cluster takes the sink's word on a cluster.
+// Cluster takes a sink's report that its cluster can or cannot be used.
 func (c *Core) Cluster(s outbox.ClusterState) {
 	if s.Usable {
 		delete(c.down, s.Cluster)
@@ -17,9 +17,9 @@ func (c *Core) Cluster(s outbox.ClusterState) {
 	c.down[s.Cluster] = true
 }
 
-// parkClusters lets the rows of usable clusters pass those of an unusable one,
-// once its rows use up the memory that the others wait for. Where rows are
-// claimed it does not wait: they would stay locked for as long as the outage lasts.
+// parkClusters parks unusable clusters whose rows hold up the rows of usable ones, because they fill the
+// memory or the stream is parked. If rows of any table are claimed, it parks unusable clusters at once,
+// because claimed rows would otherwise stay locked for as long as the outage lasts.
 func (c *Core) parkClusters() {
 	if len(c.down) == 0 || c.tables.stateless {
 		return

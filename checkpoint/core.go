@@ -7,18 +7,18 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Core is one stream's decisions. Inputs are methods; what they lead to is
-// collected until Take.
+// Core makes the decisions for one stream. Its methods take the inputs, and Take returns what has to be
+// done.
 type Core struct {
 	cfg Config
 	now time.Time
-	// generation counts requests and failures: it says whether a scope failed after a
-	// request was made.
+	// generation counts requests and failures. Their numbers tell whether a scope failed after a request was
+	// made.
 	generation uint64
 
 	connected, streaming, draining bool
-	// unfinished: a clean stop of tables without state still reads the open transaction
-	// to its end. Later ones are left to the next process.
+	// unfinished says that a clean stop of tables without state still reads the open transaction to its end.
+	// Later transactions are left to the next process.
 	unfinished bool
 
 	tables  tableSet
@@ -29,7 +29,7 @@ type Core struct {
 	writing *writing
 	gate    *gate
 	hb      *handback
-	seeking bool // Failed is outstanding
+	seeking bool // the request Ready.Failed is outstanding
 
 	looks     looks
 	headStart headStart
@@ -38,13 +38,13 @@ type Core struct {
 	retries   retries
 	topics    topicSet
 	down      map[string]bool // clusters that cannot be used
-	retained  uint64          // bytes of WAL
+	retained  uint64          // WAL that the slot retains, in bytes
 	stalls    []*stall
 	pace      pace
 
 	mode  outbox.Mode
 	ready Ready
-	taken []outbox.Mark // returned by the last Take; the next one reuses its memory
+	taken []outbox.Mark // the Marks that the last Take returned; the next one reuses their memory
 }
 
 // New returns a Core that has no connection yet.
@@ -63,24 +63,24 @@ func New(cfg Config) *Core {
 	}
 }
 
-// Tick tells the time. Every other input happens at the last time told. Times are
-// ordered by the monotonic clock. Where it has not moved, the newer wall clock counts:
-// somebody may have set it.
+// Tick sets the current time, at which all inputs before the next Tick happen. It ignores times that are
+// earlier by the monotonic clock. It takes a time that is equal by that clock, because the wall clock may
+// have been set in between.
 func (c *Core) Tick(now time.Time) {
 	if !now.Before(c.now) {
 		c.now = now
 	}
 }
 
-// SlotMayBeMade says that the stream's park is durable, so a slot may be made: that
-// confirms a position.
+// SlotMayBeMade reports whether a slot may be made, which confirms a position. With state in the tables, the
+// stream's park must be durable first.
 func (c *Core) SlotMayBeMade() bool {
 	p := c.parks.stream()
 	return c.tables.stateless || p != nil && p.durable
 }
 
-// Retained tells how many bytes of WAL the slot retains. At three quarters of
-// the budget the stream is parked, so that the budget itself is not reached.
+// Retained takes the number of bytes of WAL that the slot retains. Above three quarters of WALBudget the
+// stream is parked, so that the slot moves on before the budget itself is reached.
 func (c *Core) Retained(bytes uint64) {
 	c.retained = bytes
 	if c.cfg.WALBudget == 0 || bytes <= c.cfg.WALBudget/4*3 || c.tables.stateless || !c.streaming || c.cfg.Shadow {
@@ -94,9 +94,10 @@ func (c *Core) Retained(bytes uint64) {
 	c.withdraw(p)
 }
 
-// Drain begins a clean stop: nothing new is read, swept, watched or checked; what was
-// never sent is withdrawn; what was sent is awaited and marked. Without state everything
-// that was read is sent, since no mark would keep a row from being sent again.
+// Drain begins a clean stop. From now on nothing new is read, swept, watched or checked. Rows that were
+// never sent are withdrawn; rows that were sent are awaited and marked. Tables without state have no marks
+// that would keep the next process from sending a row again. So their open transaction is read to its end,
+// and all rows that were read are sent.
 func (c *Core) Drain() {
 	c.draining, c.unfinished = true, c.tables.stateless && c.ledger.inTx && !c.tables.passedOver
 	if c.hb != nil && c.hb.step != hbRemoving {
@@ -110,10 +111,10 @@ func (c *Core) Drain() {
 	c.ready.Commands = append(c.ready.Commands, outbox.Command{Withdraw: new(outbox.StreamScope())})
 }
 
-// Drained says that nothing is in flight any more. Without a connection it does not wait
-// for parks to be written: nothing was confirmed by them. Ask it after Take: parks of
-// published rows that cannot be marked are written first, or the next start would publish
-// these rows again.
+// Drained reports whether the clean stop is complete: nothing is in flight, and no write of parks is
+// outstanding. Without a connection it does not wait for parks, because no position was confirmed by them.
+// Call it after Take, which requests the parks of published rows that cannot be marked: without these parks,
+// the next start would publish the rows again.
 func (c *Core) Drained() bool {
 	if c.connected && (c.unfinished || len(c.stalls) > 0) {
 		return false
@@ -121,8 +122,7 @@ func (c *Core) Drained() bool {
 	return c.draining && c.rows.inFlight == 0 && (c.writing == nil || !c.connected)
 }
 
-// Take returns what is to be done and forgets it. Its Marks are valid until the
-// next Take.
+// Take returns what the driver has to do, and forgets it. The Marks are valid until the next Take.
 func (c *Core) Take() Ready {
 	c.parks.wakeDue(c.now)
 	c.markAgain()
@@ -136,7 +136,7 @@ func (c *Core) Take() Ready {
 			c.checkBlocked()
 		}
 		c.seekFailed()
-		c.leaveParked() // what leaves may have been all that a hand-back waits for
+		c.leaveParked() // a hand-back may wait only for rows that leave here
 		c.startHandback()
 		c.progressHandback()
 		c.requestSweep()
@@ -160,34 +160,33 @@ func (c *Core) Take() Ready {
 	return r
 }
 
-// Reading says whether the WAL may be read further.
+// Reading reports whether more of the WAL may be read.
 func (c *Core) Reading() bool {
 	if !c.connected || !c.streaming || c.tables.passedOver || c.draining && !c.unfinished || c.ledger.len()+c.parks.holds > ledgerFactor*c.cfg.MaxRows {
 		return false
 	}
 	if p := c.parks.stream(); p != nil {
 		if p.phase == sweeping {
-			return true // rows are discarded: they need no memory
+			return true // the rows are discarded, so they need no memory
 		}
-		return c.ledger.inTx && !c.full() // a hand-back: up to the transaction's end
+		return c.ledger.inTx && !c.full() // during a hand-back: only to the end of the open transaction
 	}
 	return !c.full() && !c.paced()
 }
 
-// Confirm is the position that may be confirmed on this connection; it never
-// goes back within one. Zero: none yet.
+// Confirm returns the position that may be confirmed on this connection, or 0 if there is none yet. Within a
+// connection it never goes back.
 func (c *Core) Confirm() outbox.LSN { return c.ledger.confirmed }
 
-// Memory is how many rows are in memory, how many of them are in flight, and their bytes.
+// Memory returns the number of rows in memory, how many of them are in flight, and the size of all in bytes.
 func (c *Core) Memory() (rows, inFlight, bytes int) {
 	return c.rows.count, c.rows.inFlight, c.rows.bytes
 }
 
-// InFlight are the ids of the table's rows in flight, which retention must leave
-// alone.
+// InFlight returns the ids of the table's rows in flight. Retention must not delete these rows.
 func (c *Core) InFlight(t *outbox.Table) []string { return c.rows.ids()[t] }
 
-// currentMode is what a Note tells when it changes.
+// currentMode returns the stream's mode. Take adds a NoteMode when it has changed.
 func (c *Core) currentMode() outbox.Mode {
 	switch {
 	case !c.connected:
@@ -204,7 +203,7 @@ func (c *Core) currentMode() outbox.Mode {
 	return outbox.ModeStream
 }
 
-// Parks lists what is parked, in the order of parking.
+// Parks returns all parks, in the order of parking.
 func (c *Core) Parks() []outbox.Park {
 	parks := make([]outbox.Park, 0, len(c.parks.list))
 	for _, p := range c.parks.list {
@@ -213,14 +212,14 @@ func (c *Core) Parks() []outbox.Park {
 	return parks
 }
 
-// ParkChanges counts what changes the list of parks.
+// ParkChanges returns a number that grows whenever the result of Parks becomes outdated.
 func (c *Core) ParkChanges() uint64 { return c.parks.changes }
 
-// NextTick is when Tick should be called at the latest even if nothing
-// happens, or zero.
+// NextTick returns the time at which Tick has to be called at the latest, even if no input comes; zero: no
+// such time.
 func (c *Core) NextTick() time.Time {
-	// Waits are compared, not times: some times were read and have only the wall clock,
-	// which may have been set since.
+	// Waits are compared, not times. Times that were read have no monotonic clock, and the wall clock may
+	// have been set since.
 	const never = math.MaxInt64
 	least := time.Duration(never)
 	at := func(t time.Time) {

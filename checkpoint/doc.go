@@ -5,8 +5,8 @@
 //
 // # The loop
 //
-// One goroutine, the pipeline's driver, feeds a Core with what happened and carries
-// out what Take returns. This is all that it owes the Core:
+// One goroutine, the pipeline's driver, passes the inputs to a Core and carries out
+// what Take returns. It has no other duty to the Core:
 //
 //	for {
 //		core.Tick(now)
@@ -14,10 +14,10 @@
 //		confirm(core.Confirm())       // the position that the slot may be told
 //		allowSlot(core.SlotMayBeMade())
 //		if core.Drained() {
-//			return                    // after Drain: all that was sent is marked
+//			return                    // after Drain: all rows that were sent are marked
 //		}
 //		if core.Reading() {
-//			wal = batches             // else the WAL is not read
+//			wal = batches             // otherwise the WAL is not read
 //		}
 //		select {
 //		case <-stop:                  // Drain
@@ -31,12 +31,13 @@
 //		}
 //	}
 //
-// Before each input the driver calls Tick, too: an input happens at the last time told.
-// What Disconnect made void is not answered any more (see Ready.Claim for the exception).
+// The driver also calls Tick before each input, because an input happens at the time of the
+// last Tick. After Disconnect, outstanding requests must not be answered any more (Ready.Claim
+// is the exception).
 //
 // # Inputs, and what may come out
 //
-// Take returns what an input led to, and what has become due by time alone.
+// Take returns the results of the inputs, and what has become due as time passed.
 //
 //	input                          may lead to
 //	Connect                        Check of rows up to the insert position, Parks, Sweep
@@ -71,8 +72,9 @@
 //
 // # Files
 //
-// Calls run down this list (a test in test/arch holds it). Two run up: a refused row of a table
-// without state goes to its stall, which publishes it again; parking a scope ends its hand-back.
+// A file calls only files below it in this list (a test in test/arch checks it). There are two
+// exceptions: a refused row of a table without state goes to its stall, which publishes it again;
+// and parking a scope ends the scope's hand-back.
 //
 //	core         the loop's side: time, Take, reading, stopping
 //	connect      a connection begins and ends
@@ -82,11 +84,11 @@
 //	marked       answers to marks
 //	once         exactly once: what was published before
 //	clusters     a cluster that is unusable
-//	pause        what an operator has paused
+//	pause        scopes that an operator has paused
 //	watch        the search for rows that the stream missed
-//	sweep        whose turn it is to be swept, and what a page tells
+//	sweep        which scope is swept next, and what follows from a page
 //	handback     a parked scope returns to the stream
-//	page         one page: what it asks for, what of it is published
+//	page         one page: its request, and which of its rows are published
 //	gate         rows kept back during a hand-back and at a start
 //	stall        rows of tables without state that wait in memory
 //	nextlooks    which rows are looked at next
@@ -100,11 +102,11 @@
 //	topics       topics that cannot be used
 //	durable      parks are written and removed
 //	parking      a scope is parked
-//	memory       a row leaves memory (core and rows count what is there)
+//	memory       a row leaves memory (core and rows count the rows in it)
 //	pace         how fast rows come
 //	tables       the stream's tables and clusters
-//	parkset      what is parked
-//	sleep        parks that only wait for their time
+//	parkset      all parks
+//	sleep        parks that only wait for a time
 //	park         one park
 //	headstart    when a head start began
 //	claims       rows that are locked until they are marked
@@ -117,8 +119,8 @@
 //
 // # Rules
 //
-// Each is shown to be needed: test/mutants/rules.go says how it is taken out, and then an
-// invariant breaks in the simulation, or its scenario test fails.
+// Each rule is shown to be needed. test/mutants/rules.go says how to take the rule out of the
+// code. Then an invariant breaks in the simulation, or the rule's scenario test fails.
 //
 // Parks:
 //   - parkDurable: The confirmed position passes a row of a parked scope only after the park was

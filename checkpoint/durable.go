@@ -6,21 +6,22 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// writing is the outstanding change of our table.
+// writing is the outstanding write of our table of parks. There is at most one.
 type writing struct {
 	puts     []put
 	removals []*park
-	hb       *handback // whose removals are among them, or nil
+	hb       *handback // the hand-back whose parks are among the removals, or nil
 }
 
+// put is a park that is being written, and which version of it.
 type put struct {
 	p       *park
 	version int
 }
 
-// writeParks asks for the changes of our table, one transaction at a time. New
-// parks go into the same transaction as removals: a park that replaces another
-// is durable when the other goes.
+// writeParks requests the changes of our table of parks, as one transaction. At most one such request is
+// outstanding. New parks are written in the same transaction as removals, so a park that replaces another is
+// durable when the other is removed.
 func (c *Core) writeParks() {
 	if c.writing != nil {
 		return
@@ -50,8 +51,8 @@ func (c *Core) writeParks() {
 	}
 }
 
-// forgetUnwritten removes the parks that are over before our table was told of them. Others may go on then, so it
-// comes first in a step.
+// forgetUnwritten removes absorbed parks that our table was never asked to hold, which needs no write. Other
+// parks may go on once these are gone, so Take calls it before it looks at the others.
 func (c *Core) forgetUnwritten() {
 	var parks []*park
 	for _, p := range c.parks.awake {
@@ -62,7 +63,7 @@ func (c *Core) forgetUnwritten() {
 	c.unpark(parks...)
 }
 
-// ParksWritten answers Parks.
+// ParksWritten takes the answer to Ready.Parks.
 func (c *Core) ParksWritten(r outbox.ParkResult) {
 	w := c.writing
 	c.writing = nil
@@ -70,33 +71,33 @@ func (c *Core) ParksWritten(r outbox.ParkResult) {
 		return
 	}
 	if r == outbox.ParksUnknown {
-		return // the change may have been made or not: removed parks are not durable, and it is asked for again
+		return // it is not known whether the change was made: the removed parks do not count as durable, and the change is requested again
 	}
 	for _, put := range w.puts {
-		c.parks.wake(put.p) // it may be asleep: tallied counts a later version as written
+		c.parks.wake(put.p) // the park may be asleep, because tallied counts a later version as written
 		put.p.written = put.version
 		c.nowDurable(put.p)
 	}
-	// The other removals go with the hand-back, or have failed again.
+	// The other removed parks belong to the hand-back, see below, or their scopes have failed again.
 	c.unpark(slices.DeleteFunc(w.removals, func(p *park) bool { return p.phase != absorbed })...)
 	if w.hb == nil || w.hb != c.hb {
 		return
 	}
 	c.unpark(w.hb.parks...)
-	if c.gate != nil { // else draining; what was kept goes on, up to B after a look
+	if c.gate != nil { // without a gate, the process is stopping; with one, the kept rows are published now, those up to B after a look
 		c.gate.keeping, c.gate.check = false, w.hb.insert
 	}
 	c.hb = nil
 }
 
-// nowDurable settles what waited for the park.
+// nowDurable notes that the park is durable, and settles what waited for that.
 func (c *Core) nowDurable(p *park) {
 	p.durable = true
 	c.releaseWaiting(p)
 	if !p.releasesInFlight {
 		return
 	}
-	for e := range c.rows.flying() { // they stay in flight and are marked, but hold the position no longer
+	for e := range c.rows.flying() { // these rows stay in flight and are marked, but no longer hold the position
 		c.ledger.release(e.tx, 1)
 		e.tx = noTx
 	}

@@ -7,20 +7,22 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// handback gives parked scopes back to the stream: keep their rows from now
-// on, read what is PENDING in a snapshot S and not in flight, publish that, wait
-// until it and what was in flight is marked, remove the parks, go on with what was
-// kept, each row up to B looked at first. It ends with its connection.
+// handback is the hand-back of parked scopes to the stream. From its start on, the scopes' rows of the WAL
+// are kept. A statement reads, in a snapshot S, the scopes' rows that are PENDING and not in flight. They
+// are published. When these rows, and those that were in flight, are marked, the parks are removed. Then the
+// kept rows are published, those up to the position B only after a look. A hand-back ends with its
+// connection.
 type handback struct {
-	parks []*park // one wide one, or any number of narrow ones, each in phase keeping
+	parks []*park // one wide park, or any number of narrow ones; each is in phase keeping
 	step  hbStep
-	// outstanding counts the scope's rows that were in flight, and those of S.
+	// outstanding counts the rows in memory that the hand-back waits for: the scopes' rows that were in
+	// flight, and those of S.
 	outstanding int
-	// xids are the discarded transactions that must be visible in S or ended. Those in
-	// progress at the connection's start are in Core.txs.
+	// xids are the transactions with discarded rows. Each must be visible in S, or have ended. So must the
+	// transactions in progress at the connection's start, which are in Core.txs.
 	xids     []uint32
-	complete bool       // everything that S had to show was there
-	insert   outbox.LSN // B
+	complete bool       // S has shown all that it had to show
+	insert   outbox.LSN // B: the WAL insert position of the statement's page
 	retry    time.Time
 	deadline time.Time
 }
@@ -28,14 +30,14 @@ type handback struct {
 type hbStep uint8
 
 const (
-	hbWaiting  hbStep = iota // for its turn to ask
+	hbWaiting  hbStep = iota // waits for its turn to send the statement
 	hbReading                // the statement is outstanding
-	hbRows                   // its rows are outstanding
+	hbRows                   // waits until the outstanding rows are marked
 	hbRemoving               // the removal of the parks is outstanding
 )
 
-// startHandback begins a hand-back of the widest scope that is ready. One runs
-// at a time, and none while a gate is open.
+// startHandback begins a hand-back of the widest scope that is ready. Only one hand-back runs at a time, and
+// none begins while there is a gate.
 func (c *Core) startHandback() {
 	if c.hb != nil || c.gate != nil || c.sweeps.page != nil || !c.streaming || c.cfg.Shadow {
 		return
@@ -63,6 +65,7 @@ func (c *Core) startHandback() {
 	c.hb, c.gate = h, g
 }
 
+// handbackCandidates returns the parks that may be handed back next: one wide park, or else narrow ones.
 func (c *Core) handbackCandidates() []*park {
 	var wide *park
 	var narrow []*park
@@ -71,7 +74,7 @@ func (c *Core) handbackCandidates() []*park {
 			return nil
 		}
 		if !p.ready || !p.durable || c.blocksSweep(p) || !c.causeOver(p) || len(c.parks.wider(p)) > 0 {
-			continue // or a wider park goes first
+			continue // not ready, or a wider park has to be handed back first
 		}
 		if p.Scope.Kind >= outbox.ScopeKey {
 			narrow = append(narrow, p)
@@ -85,8 +88,8 @@ func (c *Core) handbackCandidates() []*park {
 	return narrow[:min(len(narrow), maxKeysASweep)]
 }
 
-// causeOver says that what parked the scope no longer holds, and that its rows can be
-// published: none can while a cluster is down and not parked, since they may be its rows.
+// causeOver reports whether the scope's cause is over and its rows can be published. While a cluster is down
+// and not parked, no scope's rows can, because they may be rows of that cluster.
 func (c *Core) causeOver(p *park) bool {
 	for name := range c.down {
 		if c.parks.of(outbox.ClusterScope(name)) == nil {
@@ -102,6 +105,7 @@ func (c *Core) causeOver(p *park) bool {
 	return true
 }
 
+// progressHandback takes the next step of the hand-back, if it is due.
 func (c *Core) progressHandback() {
 	h := c.hb
 	if h == nil || h.step == hbRemoving {
@@ -125,7 +129,7 @@ func (c *Core) progressHandback() {
 	}
 }
 
-// handbackPage takes what the hand-back's statement found.
+// handbackPage takes the page of the hand-back's statement.
 func (c *Core) handbackPage(s *pageRequest, page *outbox.Page) {
 	h := s.hb
 	if c.hb != h {
@@ -142,7 +146,8 @@ func (c *Core) handbackPage(s *pageRequest, page *outbox.Page) {
 	c.publishSwept(page.Rows, s)
 }
 
-// abandonHandback leaves what was kept to the sweeper again.
+// abandonHandback ends the hand-back without success. Its scopes stay parked, and the kept rows are left to
+// the sweeper.
 func (c *Core) abandonHandback() {
 	h := c.hb
 	if h == nil {
@@ -156,7 +161,7 @@ func (c *Core) abandonHandback() {
 	c.gate = nil
 }
 
-// leaveHandback takes one park out of the hand-back: it failed again.
+// leaveHandback takes one park out of the hand-back, because its scope has failed again.
 func (c *Core) leaveHandback(p *park) {
 	h := c.hb
 	if h.step == hbRemoving || len(h.parks) == 1 {
@@ -173,6 +178,6 @@ func (c *Core) backToSweeping(p *park, h *handback) {
 	p.phase, p.ready = sweeping, false
 	p.nextSweep = c.now.Add(sweepPause)
 	if h.step == hbRemoving {
-		p.written = 0 // our table may not have it any more
+		p.written = 0 // our table may not hold the park any more: write it again
 	}
 }

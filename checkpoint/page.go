@@ -7,26 +7,27 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// pageRequest is what a page was asked for, and when. One is outstanding at a time (sweeps.page); rows
-// in memory remember the one that brought them.
+// pageRequest says what a page was requested for, and when. At most one page is outstanding (sweeps.page).
+// Rows in memory point to the request whose page brought them.
 type pageRequest struct {
-	parks   []*park   // one wide one, or any number of narrow ones, or of topics; none: only the snapshot is wanted
-	askedAt uint64    // in generations: what the page says of a park that failed later is void
-	hb      *handback // nil: an ordinary sweep
-	scan    bool      // its rows only tell topics
-	at      time.Time // of a scan
+	parks   []*park   // one wide park, or any number of narrow ones or of topics; none: only the snapshot is wanted
+	askedAt uint64    // generation of the request; the page tells nothing about a park that failed later
+	hb      *handback // the hand-back that needs the page; nil: the page is a sweep's
+	scan    bool      // the rows are not published, and only tell which topics they name
+	at      time.Time // for a scan: when it was requested
 }
 
-// sweeps is what is asked of the sweeper.
+// sweeps is the state of the requests for pages.
 type sweeps struct {
-	page *pageRequest // the outstanding one, or nil
-	// scannedLast: the last page was a scan. Sweeps take turns with them.
+	page *pageRequest // the outstanding request, or nil
+	// scannedLast says that the last page was a scan. Scans and sweeps take turns.
 	scannedLast bool
-	more        bool // the last page of a sweep left rows behind
-	// wholeCame is the generation in which a page of the whole stream came last.
+	more        bool // the last page of a sweep left rows unread
+	// wholeCame is the generation in which the last page of the whole stream came.
 	wholeCame uint64
 }
 
+// ask requests a page of the parks' rows. hb is the hand-back that needs it, or nil for a sweep.
 func (c *Core) ask(parks []*park, hb *handback) {
 	c.generation++
 	c.sweeps.scannedLast = false
@@ -43,7 +44,8 @@ func (c *Core) ask(parks []*park, hb *handback) {
 	}
 }
 
-// parts spreads the parks over the tables, which take turns at being first.
+// parts returns the parts of a page, one for each table with rows of the parks. The tables take turns at
+// being first.
 func (c *Core) parts(parks []*park) []outbox.SweepPart {
 	var parts []outbox.SweepPart
 	exclude := c.excluded(parks)
@@ -71,10 +73,10 @@ func (c *Core) parts(parks []*park) []outbox.SweepPart {
 	return parts
 }
 
-// excluded are the scopes whose rows may not be published now. A hand-back
-// leaves out everything that stays parked, and nothing else: a row that it leaves
-// out and that is not parked would never be published. A page of keys selects by key, so parks of other keys
-// need no exclusion.
+// excluded returns the scopes that a page leaves out, because their rows may not be published now. A
+// hand-back's page leaves out every scope that stays parked, and no other: a row that it left out without a
+// park would never be published. A page of keys selects by key, so it need not leave out the parks of other
+// keys.
 func (c *Core) excluded(wanted []*park) []outbox.Scope {
 	var scopes []outbox.Scope
 	for _, p := range c.parks.list {
@@ -94,14 +96,14 @@ func (c *Core) excluded(wanted []*park) []outbox.Scope {
 	return scopes
 }
 
-// refusedSince says that the table refused a statement after the last page of the whole
-// stream. The next page leaves it out, however short its back-off: a page comes whole or
-// not at all, so tables that refuse in turn would let none come.
+// refusedSince reports whether the table refused a statement after the last page of the whole stream came.
+// Then the next page of the whole stream leaves the table out, however short its backoff is. Such a page
+// comes whole or not at all, so tables that refuse in turn would keep all pages from coming.
 func (c *Core) refusedSince(p, wanted *park) bool {
 	return wanted.Scope.Kind == outbox.ScopeStream && p.refusedAt > c.sweeps.wholeCame
 }
 
-// publishSwept publishes what the sweeper read, as far as it is still its to publish.
+// publishSwept publishes those rows of a page that the sweeper may still publish.
 func (c *Core) publishSwept(rows []*outbox.Row, s *pageRequest) {
 	for _, r := range rows {
 		if !c.mayPublish(r, s) {
@@ -116,10 +118,10 @@ func (c *Core) publishSwept(rows []*outbox.Row, s *pageRequest) {
 	}
 }
 
-// mayPublish says that a page's row is still the sweeper's to publish: one of the page's
-// parks covers it, and no park that covers it has failed since the request or waits. A page
-// of a row's park selects by id, so it may bring another row with that id, which the park does not
-// cover: such a row may not be the first of its key.
+// mayPublish reports whether the sweeper may still publish a row of a page. One of the page's parks must
+// cover the row. No park that covers the row may have failed since the request, or make its rows wait. A
+// page for the park of one row selects by id, so it may bring another row with the same id. The park does
+// not cover that row, which must not be published, because earlier rows of its key may be waiting.
 func (c *Core) mayPublish(r *outbox.Row, s *pageRequest) bool {
 	covered, ok := false, true
 	c.parks.containing(r, func(p *park) bool {

@@ -6,8 +6,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// requestSweep asks for the next page of the scopes whose turn it is. Nothing is swept
-// from the start of a hand-back until its gate opens.
+// requestSweep requests a page of the scopes whose turn it is. During a hand-back nothing is swept.
 func (c *Core) requestSweep() {
 	c.hurry()
 	if c.cfg.Shadow || c.paced() || c.sweeps.page != nil || c.hb != nil || c.rows.count+c.cfg.PageRows > c.cfg.MaxRows || c.rows.bytes >= c.cfg.MaxBytes {
@@ -23,8 +22,9 @@ func (c *Core) requestSweep() {
 	}
 }
 
-// requestSnapshot asks for a page of nothing while what was discarded is not swept, since it is paused, blocked or of an
-// unusable cluster: the page's snapshot tells which of very many transactions have ended.
+// requestSnapshot requests a page without rows if very many transactions with discarded rows are remembered.
+// Their rows may not be swept, because they are paused, blocked or of an unusable cluster. The page's
+// snapshot tells which of the transactions have ended, so that they can be forgotten.
 func (c *Core) requestSnapshot() {
 	if len(c.txs.discarded) <= c.cfg.MaxRows || c.sweeps.page != nil || c.txs.next.After(c.now) {
 		return
@@ -34,7 +34,8 @@ func (c *Core) requestSnapshot() {
 	c.ready.Sweep = &outbox.SweepRequest{Limit: c.cfg.PageRows}
 }
 
-// nextTarget is the wide park, or the narrow ones, that were swept longest ago.
+// nextTarget returns the parks to sweep next: the wide park, or the narrow ones, whose last sweep is longest
+// ago.
 func (c *Core) nextTarget() []*park {
 	var best *park
 	var narrow []*park
@@ -56,23 +57,23 @@ func (c *Core) nextTarget() []*park {
 	return []*park{best}
 }
 
-// due says that the park may be swept by itself now.
+// due reports whether the park may be swept by itself now.
 func (c *Core) due(p *park) bool {
 	return !p.nextSweep.After(c.now) && !c.withholds(p) && !c.tooManyRetrying(p) && !c.sweptByWider(p)
 }
 
-// sweptByWider says that a wider park's sweep includes this one's rows, or
-// that a wider park forbids sweeping them.
+// sweptByWider reports whether the sweep of a wider park includes this park's rows, or a wider park forbids
+// sweeping them.
 func (c *Core) sweptByWider(p *park) bool {
 	return slices.ContainsFunc(c.parks.wider(p), func(o *park) bool { return !c.retriesTooMany(p.Scope.Table) || c.blocksSweep(o) })
 }
 
-// Swept answers Sweep.
+// Swept takes the answer to Ready.Sweep.
 func (c *Core) Swept(page outbox.Page) {
 	s := c.sweeps.page
 	c.sweeps.page = nil
 	if c.draining {
-		return // what the page brings was never sent
+		return // the rows of the page stay PENDING
 	}
 	c.Inserted(page.Insert)
 	c.headStart.sight(&page.Snapshot, c.now)
@@ -107,15 +108,15 @@ func (c *Core) Swept(page outbox.Page) {
 	}
 }
 
-// absorbSwept removes the parks of keys that the sweep found in order while a wider park
-// covers them. Without it a table parked for its many keys would wait for keys that are
-// handed back only after the table.
+// absorbSwept removes the parks of keys that the sweep found without trouble, while a wider park covers
+// them. Otherwise a table that is parked for its many keys would wait for these keys, and they are handed
+// back only after the table.
 func (c *Core) absorbSwept(s *pageRequest) {
 	busy := map[outbox.Scope]bool{}
 	for e := range c.rows.flying() {
 		busy[outbox.KeyScope(e.row)] = true
 	}
-	swept := s.parks // of keys; else those that the wide one contains
+	swept := s.parks // the narrow parks of the page; for a wide park, replaced by the parks that it contains
 	if wide := s.parks[0].Scope; wide.Kind < outbox.ScopeKey {
 		swept = nil
 		for _, p := range c.parks.list {
@@ -131,8 +132,8 @@ func (c *Core) absorbSwept(s *pageRequest) {
 	}
 }
 
-// SweepRefused answers Sweep: the database refuses the statement for a table
-// (missing column, missing privilege).
+// SweepRefused takes the answer to Ready.Sweep when the database refuses the statement for a table (missing
+// column, missing privilege).
 func (c *Core) SweepRefused(t *outbox.Table, err error) {
 	s := c.sweeps.page
 	c.sweeps.page = nil
@@ -142,8 +143,8 @@ func (c *Core) SweepRefused(t *outbox.Table, err error) {
 	}
 }
 
-// Causes sorts rows that a sweep read by the cause of the park that covers them
-// most narrowly. For metrics.
+// Causes groups rows that a sweep read by the cause of the narrowest park that covers them. It is used for
+// metrics.
 func (c *Core) Causes(rows []*outbox.Row) map[outbox.Cause][]*outbox.Row {
 	causes := map[outbox.Cause][]*outbox.Row{}
 	for _, r := range rows {

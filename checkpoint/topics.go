@@ -11,38 +11,39 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Topics that do not exist are tried again by asking which ones do: brokers list
-// them at once, however many rows and names wait, and only what is listed is swept.
+// To retry topics that do not exist, we ask brokers for a list of all topics. One answer is enough, however
+// many rows and topic names wait, and only listed topics are swept.
 //
-// MaxTopics of them are parked one by one. Beyond that the table's unknown topics
-// are parked as one scope: every topic of the table's rows but the known ones
-// (park.knownTopics). A topic becomes known by being parked alone, when brokers list it
-// and a row names it; that park's hand-back brings its rows back to the stream. So
-// what is in memory is bounded by the topics that exist, whatever rows say.
+// Up to MaxTopics topics are parked one by one. Beyond that a table's unknown topics are parked as one scope:
+// all topics that rows of the table name, except the known ones (park.knownTopics). A topic becomes known
+// when brokers list it and a row names it: then it gets a park of its own, and the hand-back of that park
+// brings its rows back to the stream. So the number of existing topics bounds what is in memory, whatever
+// topics rows name.
 
-// topicWait is what the park of a topic, or of a table's unknown topics, waits for.
+// topicWait is the part of a park that only a topic, or the unknown topics of a table, have: what the park
+// waits for.
 type topicWait struct {
-	// listed: brokers have listed the topic since it failed last, so it may be swept. Never of
-	// unknown topics: those that are listed get parks of their own.
+	// listed says that brokers have listed the topic since it last failed, so it may be swept. It stays false
+	// for unknown topics, because each of them that brokers list gets a park of its own.
 	listed bool
-	// scan is what is looked for next. While it is scanNone brokers are to list topics first.
+	// scan says which rows are looked for next; scanNone: brokers have to list the topics first.
 	scan scan
-	// knownTopics, only set for unknown topics: the topics that are none of them. It only grows
-	// while the park lasts, and has every topic with its own park.
+	// knownTopics is set only in the park of unknown topics: the topics that the park leaves out. It only
+	// grows while the park lasts, and contains every topic with a park of its own.
 	knownTopics map[outbox.Scope]bool
 }
 
-// scanRows is the most rows of a scan.
+// scanRows is the maximum number of rows that a scan reads.
 const scanRows = 1000
 
-// topicSet is what is known of the clusters' topics.
+// topicSet is what this process knows about the clusters' topics.
 type topicSet struct {
-	proven map[outbox.Scope]bool      // those that took a record
-	listed map[string]map[string]bool // those that brokers have, by cluster
-	askAt  time.Time                  // when they may be asked again
+	proven map[outbox.Scope]bool      // topics that took a record
+	listed map[string]map[string]bool // topics that brokers listed last, by cluster
+	askAt  time.Time                  // earliest time of the next request for a list
 }
 
-// tookRecord remembers that the topic of a batch exists.
+// tookRecord remembers that the row's topic exists, because it took a record.
 func (s *topicSet) tookRecord(r *outbox.Row) {
 	topic := outbox.TopicScope(r.Cluster, r.Topic)
 	if !s.proven[topic] {
@@ -51,10 +52,10 @@ func (s *topicSet) tookRecord(r *outbox.Row) {
 	}
 }
 
-// lists says that brokers have the row's topic.
+// lists reports whether brokers have listed the row's topic.
 func (s *topicSet) lists(r *outbox.Row) bool { return s.listed[r.Cluster][r.Topic] }
 
-// parkTopic parks a topic that the sink blocked, or renews its backoff.
+// parkTopic parks a topic that the sink has blocked, or parks it again with a longer backoff.
 func (c *Core) parkTopic(o outbox.Outcome) {
 	p := c.parks.of(o.Scope)
 	switch {
@@ -73,14 +74,14 @@ func (c *Core) parkTopic(o outbox.Outcome) {
 	c.awaitAnswers(p)
 }
 
-// isKnownTopic says that rows of the topic may have come from the WAL since the unknown
-// topics were parked: only a park of its own keeps their order.
+// isKnownTopic reports whether rows of the topic may have come from the WAL since the unknown topics were
+// parked. Such a topic needs a park of its own, to keep the order of its rows.
 func (c *Core) isKnownTopic(topic outbox.Scope) bool {
 	return c.topics.proven[topic] || slices.ContainsFunc(c.parks.list, func(p *park) bool { return p.knownTopics[topic] })
 }
 
-// parkUnknown parks the unknown topics of the tables whose rows the sink gives back, now
-// or later: once the topic is released, no row may pass those.
+// parkUnknown parks the unknown topics of the tables whose rows the sink gives back, now or later. Once the
+// topic is released, later rows must not pass the rows that were given back.
 func (c *Core) parkUnknown(o outbox.Outcome) {
 	for _, t := range c.cfg.Tables {
 		if p := c.parks.of(outbox.TopicsScope(t)); p != nil && p.phase == sweeping || !c.givesBack(o, t) {
@@ -90,21 +91,21 @@ func (c *Core) parkUnknown(o outbox.Outcome) {
 	}
 }
 
-// parkTopics parks the unknown topics of a table.
+// parkTopics parks the unknown topics of a table as one scope.
 func (c *Core) parkTopics(t *outbox.Table, reason string) *park {
 	s := outbox.TopicsScope(t)
 	before := c.parks.of(s)
 	p := c.park(s, outbox.CauseTopic, reason, time.Time{})
 	if before == nil {
-		maps.Copy(p.knownTopics, c.topics.proven) // their rows go on coming from the WAL
+		maps.Copy(p.knownTopics, c.topics.proven) // rows of these topics still come from the WAL
 	}
 	c.awaitAnswers(p)
 	return p
 }
 
-// unknownTopicsPark is the park of the table's unknown topics, if the row, which cannot
-// become a record, names one and MaxKeys keys of the table are parked already. Otherwise
-// rows that name forbidden topics would park the table with all its good rows.
+// unknownTopicsPark returns the park of the table's unknown topics for a row that cannot become a record, or
+// nil. The row is left under that park if it names an unknown topic and MaxKeys keys of the table are parked
+// already. Otherwise rows that name forbidden topics would park the table with all its good rows.
 func (c *Core) unknownTopicsPark(r *outbox.Row) *park {
 	topic := outbox.TopicScope(r.Cluster, r.Topic)
 	p := c.parks.of(outbox.TopicsScope(r.Table))
@@ -117,7 +118,7 @@ func (c *Core) unknownTopicsPark(r *outbox.Row) *park {
 	return p
 }
 
-// givesBack says that the sink gives rows of the table back, now or later.
+// givesBack reports whether the sink gives back rows of the table, now or later.
 func (c *Core) givesBack(o outbox.Outcome, t *outbox.Table) bool {
 	if slices.ContainsFunc(o.Rows, func(r *outbox.Row) bool { return r.Table == t }) {
 		return true
@@ -130,7 +131,8 @@ func (c *Core) givesBack(o outbox.Outcome, t *outbox.Table) bool {
 	return false
 }
 
-// parkIfListed parks an unknown topic alone, if brokers list it.
+// parkIfListed parks the row's topic by itself if brokers list it, and returns that park. Otherwise it
+// returns p, the park of the unknown topics.
 func (c *Core) parkIfListed(p *park, r *outbox.Row) *park {
 	if p.awaiting > 0 || !c.topics.lists(r) {
 		return p
@@ -138,7 +140,7 @@ func (c *Core) parkIfListed(p *park, r *outbox.Row) *park {
 	return c.parkKnownTopic(r, "the topic was not known to exist")
 }
 
-// parkKnownTopic takes the row's topic out of the unknown ones.
+// parkKnownTopic parks the row's topic by itself, so that it is no longer one of the unknown topics.
 func (c *Core) parkKnownTopic(r *outbox.Row, reason string) *park {
 	s := outbox.TopicScope(r.Cluster, r.Topic)
 	p := c.parks.of(s)
@@ -152,7 +154,7 @@ func (c *Core) parkKnownTopic(r *outbox.Row, reason string) *park {
 
 // ---- which topics exist
 
-// wantTopics asks which topics exist, if a park waits for one.
+// wantTopics asks brokers for the list of topics, if a park waits for it.
 func (c *Core) wantTopics() {
 	if c.cfg.Shadow || c.parks.ofKind[outbox.ScopeTopic]+c.parks.ofKind[outbox.ScopeTopics] == 0 || c.topics.askAt.After(c.now) {
 		return
@@ -163,7 +165,7 @@ func (c *Core) wantTopics() {
 	}
 }
 
-// awaitsList says that the park goes on when brokers have listed the topics.
+// awaitsList reports whether the park waits for brokers to list the topics.
 func (c *Core) awaitsList(p *park) bool {
 	switch p.Scope.Kind {
 	case outbox.ScopeTopic:
@@ -174,7 +176,7 @@ func (c *Core) awaitsList(p *park) bool {
 	return false
 }
 
-// Topics tells which topics of a cluster there are (see outbox.ClusterState).
+// Topics takes the list of the topics that exist in a cluster (see outbox.ClusterState).
 func (c *Core) Topics(cluster string, names map[string]bool) {
 	c.topics.listed[cluster] = names
 	for _, p := range c.parks.list {
@@ -193,7 +195,7 @@ func (c *Core) Topics(cluster string, names map[string]bool) {
 	}
 }
 
-// stillMissing: the topic is not listed.
+// stillMissing sets the next try of a topic that is still not there.
 func (c *Core) stillMissing(p *park) {
 	p.tries++
 	p.scan = scanNone
@@ -202,17 +204,17 @@ func (c *Core) stillMissing(p *park) {
 
 // ---- scans
 
-// scan is what is looked for among the rows of topics that cannot be used. Rows of
-// a scan are never published: they only tell topics.
+// scan says which rows of unusable topics are looked for. The rows of a scan are never published. They only
+// tell which topics rows name.
 type scan uint8
 
 const (
-	scanNone   scan = iota // brokers are to list the topics first
-	scanListed             // of unknown topics: rows whose topics are listed
-	scanAny                // any row: without one the park can be handed back
+	scanNone   scan = iota // nothing is looked for: brokers have to list the topics first
+	scanListed             // for unknown topics: rows whose topics brokers list
+	scanAny                // all rows of the park; if there is none, the park can be handed back
 )
 
-// nextScan is the parks of the next scan: a table's unknown topics, or many topics.
+// nextScan returns the parks of the next scan: the unknown topics of one table, or many single topics.
 func (c *Core) nextScan() (parks []*park) {
 	for _, p := range c.parks.awake {
 		switch {
@@ -267,13 +269,13 @@ func (c *Core) scanUnknown(p *park, t *outbox.Table) outbox.SweepPart {
 	return part
 }
 
-// unknownPart wants every row of the park.
+// unknownPart returns the part of a page that has all rows of the park of unknown topics.
 func (c *Core) unknownPart(p *park, t *outbox.Table) outbox.SweepPart {
 	return outbox.SweepPart{Table: t, Include: []outbox.Scope{outbox.TableScope(t)}, Exclude: sortedTopics(p.knownTopics)}
 }
 
-// knownTopicsOf are the only topics whose rows may be read, where a table's unknown ones
-// are parked.
+// knownTopicsOf returns the only topics whose rows may be read while the table's unknown topics are parked.
+// It returns nil if they are not parked: then rows of all topics may be read.
 func (c *Core) knownTopicsOf(t *outbox.Table) []outbox.Scope {
 	if p := c.parks.of(outbox.TopicsScope(t)); p != nil {
 		return sortedTopics(p.knownTopics)
@@ -281,7 +283,8 @@ func (c *Core) knownTopicsOf(t *outbox.Table) []outbox.Scope {
 	return nil
 }
 
-// sortedTopics is never nil.
+// sortedTopics returns the topics in order. The result is never nil, since nil would allow all topics
+// (SweepPart.Known).
 func sortedTopics(set map[outbox.Scope]bool) []outbox.Scope {
 	topics := slices.AppendSeq(make([]outbox.Scope, 0, len(set)), maps.Keys(set))
 	slices.SortFunc(topics, func(a, b outbox.Scope) int {
@@ -290,6 +293,7 @@ func sortedTopics(set map[outbox.Scope]bool) []outbox.Scope {
 	return topics
 }
 
+// scanned takes the page of a scan.
 func (c *Core) scanned(s *pageRequest, page *outbox.Page, ended bool) {
 	found := map[outbox.Scope]bool{}
 	for _, r := range page.Rows {
@@ -297,7 +301,7 @@ func (c *Core) scanned(s *pageRequest, page *outbox.Page, ended bool) {
 	}
 	for _, p := range s.parks {
 		switch {
-		case c.parks.of(p.Scope) != p || p.failedAt > s.askedAt || p.phase != sweeping: // it has failed since
+		case c.parks.of(p.Scope) != p || p.failedAt > s.askedAt || p.phase != sweeping: // the page is out of date
 		case p.knownTopics != nil:
 			c.scannedUnknown(p, s, page, ended)
 		case found[p.Scope]:
@@ -309,13 +313,14 @@ func (c *Core) scanned(s *pageRequest, page *outbox.Page, ended bool) {
 	}
 }
 
-// scanAgain is when to scan again: the database spends at most a twentieth of its time on
-// scans, unless that means to wait beyond the longest backoff.
+// scanAgain returns the time of the next scan. Scans may take at most a twentieth of the database's time,
+// but the wait is never longer than the longest backoff, or WatchEvery if that is longer.
 func (c *Core) scanAgain(s *pageRequest) time.Time {
 	return c.now.Add(max(c.cfg.WatchEvery, min(20*c.now.Sub(s.at), c.cfg.BackoffMax)))
 }
 
-// foundNone: nothing is left of the park, unless transactions have yet to end.
+// foundNone takes the news that no row of the park is left. The park is ready for its hand-back once the
+// transactions that may still bring such rows have ended.
 func (c *Core) foundNone(p *park, ended bool) {
 	p.ready = ended
 	if ended {
@@ -324,14 +329,15 @@ func (c *Core) foundNone(p *park, ended bool) {
 	p.nextSweep = c.now.Add(sweepPause)
 }
 
-// scannedUnknown: topics that are found are parked alone, the missing ones only if they
-// are few. Rows that cannot become a record are left to the hand-back.
+// scannedUnknown takes the page of a scan for unknown topics. It gives listed topics that rows name a park
+// of their own. It does the same for missing topics, but only if they are few. Rows that cannot become a
+// record are left to the hand-back.
 func (c *Core) scannedUnknown(p *park, s *pageRequest, page *outbox.Page, ended bool) {
 	few := !page.More && len(page.Rows) <= c.cfg.MaxTopics-c.parks.ofKind[outbox.ScopeTopic]
 	found, missing := 0, 0
 	for _, r := range page.Rows {
 		switch {
-		case !p.takes(r): // known meanwhile
+		case !p.takes(r): // the topic has become known since
 		case p.scan == scanListed, few && r.Err == nil:
 			c.parkKnownTopic(r, "the topic was not known to exist")
 			found++
@@ -340,7 +346,7 @@ func (c *Core) scannedUnknown(p *park, s *pageRequest, page *outbox.Page, ended 
 		}
 	}
 	switch {
-	case found > 0: // there may be more
+	case found > 0: // there may be more rows
 		p.nextSweep = c.now.Add(sweepPause)
 	case p.scan == scanListed:
 		p.scan = scanAny
