@@ -7,26 +7,27 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// meaning is what a broker's error code says of a try to produce a batch.
+// meaning is what a broker's error code tells about a try to produce a batch.
 type meaning uint8
 
 const (
-	// passing: nothing was appended, and another try may succeed. It is what unknown codes mean: no row
-	// is charged for what brokers will invent.
+	// passing: nothing was appended, and another try may succeed. Unknown codes have this meaning, so that no
+	// row is charged for an error that brokers will invent.
 	passing    meaning = iota
-	appended           // now, or by an earlier try
+	appended           // the batch was appended, now or by an earlier try
 	inDoubt            // the batch may have been appended
 	badRecord          // a record is at fault
-	damaged            // on the wire, or a record is at fault
+	damaged            // the batch was damaged in transit, or a record is at fault
 	badTopic           // the topic is at fault
-	badSetup           // configuration or authorization: it lasts
-	otherState         // the broker knows another sequence, epoch or no such producer
+	badSetup           // configuration or authorization is at fault: the error will last
+	otherState         // the broker knows another sequence or epoch of the producer, or no such producer
 	otherEpoch         // the broker has seen a later epoch
 )
 
-// codes says what brokers' error codes mean where a batch is produced, and as which class of errors they are counted
-// (see ErrorClass). doc.go has what follows. In a transaction exactlyonce.Classify says what they mean, in an answer to
-// Metadata machine.learn. The names that fail_on takes are topicErrorOf's.
+// codes says what brokers' error codes mean where a batch is produced, and in which class the errors are
+// counted (see ErrorClass). doc.go says what follows. Elsewhere the codes mean something else:
+// exactlyonce.Classify is for transactions, and machine.learn for answers to Metadata. topicErrorOf has the
+// names that fail_on takes.
 var codes = map[sarama.KError]struct {
 	means meaning
 	class string
@@ -72,9 +73,9 @@ var codes = map[sarama.KError]struct {
 	sarama.ErrInvalidProducerEpoch:     {otherEpoch, "producer"},
 }
 
-// ErrorClass is the error of a try in one of a few words: timeout, leadership,
-// replicas, topic, authorization, record, producer, certificate, cluster (it is
-// another one), connection (no broker answered) or broker (any other answer).
+// ErrorClass returns the class of a try's error, in one word: timeout, leadership, replicas, topic,
+// authorization, record, producer, certificate, cluster (the broker belongs to another cluster), connection
+// (no broker answered) or broker (any other answer).
 func ErrorClass(err error) string {
 	var code sarama.KError
 	switch {

@@ -11,65 +11,66 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// machine decides everything that a sink does: which rows make a batch, what a
-// reply means, who is given back. It is pure: no I/O, no clock, no goroutine.
-// Inputs are methods, what they lead to is collected until take.
+// machine makes all decisions of a sink: which rows form a batch, what a reply means, and which rows are
+// given back. It is pure: no I/O, no clock, no goroutine. Its methods take the inputs, and take returns what
+// has to be done.
 //
 // Invariants:
-//   - a row is in exactly one of: topic.waiting, partitionQueue.rows, partitionQueue.inFlight, outcomes;
-//     with transactions, in partitionQueue.given in place of inFlight;
-//   - a batch that may be in the partition log is never changed, split or given back
-//     before its fate is known;
-//   - a partition's rows leave it in order.
+//   - each row is in exactly one of topic.waiting, partitionQueue.rows, partitionQueue.inFlight and
+//     work.outcomes; with transactions, partitionQueue.given takes the place of inFlight;
+//   - a batch that may be in the partition log is never changed, split or given back before its outcome is
+//     known;
+//   - the rows of a partition leave its queue in order.
 type machine struct {
 	cluster string
 	cfg     machineConfig
 	now     time.Time
-	begin   time.Time // Row.Since counts from here
+	begin   time.Time // the time from which Row.Since counts
 	closed  bool      // nothing may be sent now; see Config.Until
 
 	id      producer
 	fencing bool // the producer id belongs to a transactional id
-	// inherited are topics whose fences the leader before has left, and that were not forgotten since.
+	// inherited are topics with fences that the leader before has left. Topics that were forgotten since are
+	// not among them.
 	inherited map[string]outbox.FencedTopic
 	tx        *transactor // nil: no transactions
 	topics    map[string]*topic
-	uuids     map[string]sarama.Uuid // by name, of every topic that was there, also of those that are forgotten
-	last      *topic                 // of the last row: most rows go where the one before went
-	dirty     []*partitionQueue      // to be looked at by pump
+	uuids     map[string]sarama.Uuid // topic ids by name, also of topics that were forgotten
+	last      *topic                 // the topic of the last row, because most rows go to the same topic as the row before
+	dirty     []*partitionQueue      // partitions that pump has to look at
 	waiting   map[*partitionQueue]struct{}
 	failing   map[*partitionQueue]struct{} // partitions that have an err
 	stalled   map[*topic]trouble
 
-	// Metadata: at most one request is out.
+	// Metadata. At most one request is outstanding.
 	asking     bool
-	askAt      time.Time // next request, or zero
+	askAt      time.Time // when the next request is due
 	askErrs    int       // failures in a row
 	askFails   trouble
 	askedAt    time.Time
-	turns      int  // topics that were to be asked about
-	manyAbsent bool // the answer lacks very many topics
-	list       bool // all topics are to be asked about
+	turns      int  // number of topics that the last request could have asked about
+	manyAbsent bool // the last answer lacks very many topics
+	list       bool // the next request has to ask about all topics
 	answered   time.Time
 	ackedAt    time.Time
 
-	// Producer id: at most one job is out.
+	// Producer id. At most one job is outstanding.
 	jobOut    bool
 	idFails   trouble
-	resolves  []*batch // wanted
-	unfenced  bool     // some partition may want fencing
-	reused    bool     // a partition whose sequence is forgotten has had batches under the producer id
+	resolves  []*batch // batches that have to be searched for
+	unfenced  bool     // a partition may need a fence
+	reused    bool     // a partition was forgotten with its sequence, after it had batches under this producer id
 	jobAt     time.Time
 	keepAt    time.Time
 	usability usability
-	// The class of the reason that was told for an unusable cluster, and when.
+	// told is the class of the reason that was last reported for an unusable cluster, and toldAt is when.
 	told   string
 	toldAt time.Time
 
 	out work
 }
 
-// machineConfig bounds a machine; see Config.
+// machineConfig is the configuration of a machine; see Config.
 type machineConfig struct {
 	limits      limits
 	topicGrace  time.Duration
@@ -77,17 +78,18 @@ type machineConfig struct {
 	heldFor     time.Duration
 	refresh     time.Duration
 	keepAlive   time.Duration
-	// random chooses one of n; it spreads records without a key.
+	// random returns one of the numbers 0 to n-1. It spreads records without a key over the partitions.
 	random func(n int) int
-	// transactions, nil: none.
+	// transactions is nil if rows are published without transactions.
 	transactions *Transactions
-	// journals are topics that take no row.
+	// journals are topics to which no row may be sent.
 	journals []string
-	// before is what the leader before has left; nil: nothing.
+	// before are the fences that the leader before has left, or nil.
 	before *outbox.Fences
 }
 
-// trouble is the last error of what fails, and since when it does; zero: it does not.
+// trouble is the last error of something that fails, and since when it has been failing. The zero value says
+// that it does not fail.
 type trouble struct {
 	since time.Time
 	err   error
@@ -113,7 +115,7 @@ type topicPartition struct {
 	Number int32
 }
 
-// work is what is to be done now.
+// work is what has to be done now.
 type work struct {
 	send     []*batch
 	outcomes []outbox.Outcome
@@ -122,66 +124,67 @@ type work struct {
 	job      *producerIDJob
 	notes    []note
 
-	// Of transactions: requests of the coordinator and the journal, ends, units that the
-	// database may not know, and why Run ends.
+	// For transactions: requests to the coordinator and for the journal, ends of transactions, units that
+	// the database may not know, and the error with which Run ends.
 	requests []*exactlyonce.Request
 	ends     []ended
 	recovery *exactlyonce.Recovery
-	unended  map[string][]int32 // changed: where ends of transactions are missing
+	unended  map[string][]int32 // if changed: all partitions where ends of transactions are missing
 	fatal    error
 }
 
 type metadataRequest struct {
 	topics []string
-	all    bool // of the cluster, whatever topics says
+	all    bool // ask about all topics of the cluster, and ignore the field topics
 }
 
-// topicInfo is what metadata says of a topic.
+// topicInfo is what metadata tells about a topic.
 type topicInfo struct {
 	code     sarama.KError
 	uuid     sarama.Uuid
-	leaders  []string // address by partition, empty: none
-	maxBytes int      // max.message.bytes, or 0: not told
-	internal bool     // Kafka's own
+	leaders  []string // address of each partition's leader; empty: no leader
+	maxBytes int      // max.message.bytes; 0: not told
+	internal bool     // one of Kafka's own topics
 }
 
+// producerIDJob is a job for the producerIDClient.
 type producerIDJob struct {
-	// fence these partitions against older producers.
+	// fence are the partitions to be fenced against older producers.
 	fence []fenceTarget
-	// resolve these batches: seal their partitions against all their tries,
-	// then search the partition log for them.
+	// resolve are the batches to be searched for. First, each partition is sealed against all tries of its
+	// batch; then its partition log is searched.
 	resolve []search
-	// keepAlive, if set, refreshes the id by an empty transaction there.
+	// keepAlive, if set, is the partition for an empty transaction that keeps the producer id from expiring.
 	keepAlive *topicPartition
-	// request, if set, is all there is to do; see transactor.
+	// request, if set, is the whole job; see transactor.
 	request *exactlyonce.Request
-	// leaders of the partitions of an Ends, as far as the machine knows them.
+	// leaders are the leaders of the partitions of an Ends request, as far as the machine knows them.
 	leaders map[topicPartition]string
 }
 
 type fenceTarget struct {
 	topicPartition
 	leader string
-	spared bool // it is fenced, and only its end is asked for
+	spared bool // the partition is fenced already: only the end of the fence is asked for
 }
 
 type search struct {
 	fenceTarget
-	batch  *batch      // only handed back, never looked into
-	uuid   sarama.Uuid // of the topic that from is an offset of
+	batch  *batch      // returned with the result; the producerIDClient does not read it
+	uuid   sarama.Uuid // id of the topic in which from is an offset
 	as     producer
 	seq    int32
 	n      int
 	from   int64
 	sealed bool
-	look   bool // some try may have landed
+	look   bool // some try may have been appended
 }
 
 type producerIDResult struct {
 	id      producer
 	fenced  []topicPartition
-	shown   map[topicPartition]bool  // of these: its leader says so
-	tails   map[topicPartition]int64 // log ends after fencing, where known
+	shown   map[topicPartition]bool  // those of fenced whose leader has shown the fence
+	tails   map[topicPartition]int64 // ends of the partition logs after fencing, where known
 	refused map[topicPartition]sarama.KError
 	found   []searched
 }
@@ -191,10 +194,10 @@ type searched struct {
 	sealed bool
 	found  bool
 	offset int64
-	err    error // not found out
+	err    error // why the search failed
 }
 
-// note is a line for the log.
+// note is a log line.
 type note struct {
 	text  string
 	topic string
@@ -223,7 +226,7 @@ func (m *machine) take() work {
 	return w
 }
 
-// withHint adds to a topic's error what to do about it.
+// withHint adds to a topic's error what an operator can do about it.
 func withHint(err error) error {
 	if errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
 		return fmt.Errorf("%w (grant WRITE on the topic to our user)", err)

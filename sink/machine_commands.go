@@ -42,7 +42,8 @@ func (m *machine) accept(r *outbox.Row) {
 	m.place(t, r)
 }
 
-// place puts a row where its topic's state wants it.
+// place puts a row into the queue of its partition, lets it wait in the topic, or gives it back. This
+// depends on the topic's state.
 func (m *machine) place(t *topic, r *outbox.Row) {
 	switch {
 	case t.state == topicBlocked && len(t.queues) == 0:
@@ -78,8 +79,8 @@ func (m *machine) touchAll(t *topic) {
 	}
 }
 
-// names are those of all topics, in an order that does not depend on chance, so that a
-// test's seed reproduces.
+// names returns the names of all topics in a fixed order, so that a test's seed always leads to the same
+// run.
 func (m *machine) names() []string { return slices.Sorted(maps.Keys(m.topics)) }
 
 func (m *machine) release(s outbox.Scope) {
@@ -89,8 +90,8 @@ func (m *machine) release(s outbox.Scope) {
 			delete(t.blocked, key{s.Table, s.Key})
 		}
 	case outbox.ScopeTopic:
-		// Commands go to the sinks of all clusters. A topic of this name that another
-		// sink blocks is not ours, whose rows may have been given back meanwhile.
+		// Commands go to the sinks of all clusters. If another sink has blocked its topic of this name, the
+		// Release is not for ours, whose rows may have been given back since.
 		if t := m.topics[s.Topic]; t != nil && t.state == topicBlocked && s.Cluster == m.cluster {
 			m.unblock(t)
 			m.drop(t)
@@ -98,8 +99,8 @@ func (m *machine) release(s outbox.Scope) {
 	}
 }
 
-// drop forgets a topic that has neither queues nor blocked keys, so that no more
-// are remembered than exist or have rows here.
+// drop forgets a topic that has neither queues nor blocked keys. So the sink remembers only topics that
+// exist or have rows here.
 func (m *machine) drop(t *topic) {
 	if len(t.queues) > 0 || len(t.blocked) > 0 {
 		return
@@ -109,8 +110,8 @@ func (m *machine) drop(t *topic) {
 	m.last = nil
 }
 
-// unblock lets a topic start again with fresh metadata. Partitions with an open
-// batch stay until its outcome is known.
+// unblock lets a topic start again with new metadata. Partitions with a batch in flight stay until the
+// batch's outcome is known.
 func (m *machine) unblock(t *topic) {
 	if t.gone && !t.anyInFlight() {
 		m.forget(t)
@@ -135,7 +136,7 @@ func (m *machine) withdraw(s outbox.Scope) {
 			gone := q.rows.extract(s.Contains)
 			q.clearRejected(gone)
 			out = append(out, gone...)
-			m.touch(q) // what waited behind a stale row may go
+			m.touch(q) // rows behind a stale row that has left may be sent
 		}
 		out = append(out, t.waiting.extract(s.Contains)...)
 	}
@@ -149,9 +150,9 @@ func (m *machine) giveBack(rows []*outbox.Row, s outbox.Scope) {
 	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{Rows: rows, Class: outbox.Withdrawn, Scope: s})
 }
 
-// giveBackTopic gives rows of a blocked topic back. The first of them say that
-// a Release is owed. Rows of tables for which the topic's error is the row's own
-// are refused instead, each by itself.
+// giveBackTopic gives back rows of a blocked topic. The first outcome tells that the sink expects a Release
+// of the topic. For a table whose FailOn names the topic's error, the error is the row's own: then each row
+// is refused by itself.
 func (m *machine) giveBackTopic(t *topic, rows []*outbox.Row) {
 	rows = m.refuseOwn(t, rows)
 	if len(rows) == 0 {
@@ -167,8 +168,8 @@ func (m *machine) giveBackTopic(t *topic, rows []*outbox.Row) {
 	t.untold = false
 }
 
-// refuseOwn refuses those of a blocked topic's rows whose own error it is, gives
-// back those behind them, and returns the rest.
+// refuseOwn refuses those of a blocked topic's rows for which the topic's error is their own. It gives back
+// the later rows of their keys, and returns all other rows.
 func (m *machine) refuseOwn(t *topic, rows []*outbox.Row) []*outbox.Row {
 	kind, name := topicErrorOf(t.err)
 	var rest []*outbox.Row
@@ -191,9 +192,9 @@ func (m *machine) refuseOwn(t *topic, rows []*outbox.Row) []*outbox.Row {
 	return rest
 }
 
-// reopen unblocks a topic if nobody has heard that it is blocked, since its rows were refused,
-// or delivered after all: no Release will come, and the next row asks again. A topic that was
-// made again stays blocked: the next row is given back with that reason.
+// reopen unblocks a topic if no outcome has told that it is blocked, because all its rows were refused or,
+// after all, delivered. No Release will come for the topic, so the next row asks for its metadata again. A
+// topic that was deleted and created again stays blocked: the next row is given back with that reason.
 func (m *machine) reopen(t *topic) {
 	if t.untold && !errors.Is(t.err, errRecreated) && !t.anyInFlight() && !t.anyWaiting() {
 		m.unblock(t)

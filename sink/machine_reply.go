@@ -9,6 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
+// produced takes the reply to one try to produce a batch.
 func (m *machine) produced(b *batch, r reply) {
 	if m.tx != nil {
 		m.producedOnce(b, r)
@@ -62,12 +63,12 @@ func (m *machine) ack(b *batch, offset int64) {
 	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{Rows: b.rows, Class: outbox.Delivered, Sent: b.sent})
 }
 
-// noteLoss logs that a batch was appended before the end of what brokers had acknowledged: records are gone, and their
-// rows are SENT.
+// noteLoss logs that brokers lost records: a batch was appended before the end of the records that they had
+// acknowledged. The rows of the lost records are SENT.
 func (m *machine) noteLoss(b *batch, offset int64) {
 	q, end := b.queue, offset+int64(len(b.rows))
 	if offset < 0 || b.tries > 1 && offset < q.end {
-		return // what a broker says of a batch that it may know is not taken for a loss: the next one shows it
+		return // the offset may be that of an earlier try, which proves no loss: if there is one, the next batch shows it
 	}
 	if offset < q.end && !m.isJournal(q.topic.name) {
 		m.note(lost(q.topic.name), q.topic.name, fmt.Errorf("topic %s, partition %d: offset %d was given to a new record, although records up to %d had been acknowledged", q.topic.name, q.partition, offset, q.end-1))
@@ -79,9 +80,9 @@ func lost(topic string) string {
 	return "Kafka lost records that it had acknowledged, so the topic lacks rows that are SENT; to see which rows to send again: outbox-cdc replay --topic " + topic + " --since TIME (with --yes they are sent)"
 }
 
-// split deals with a batch that was rejected for a record's fault, and of
-// which nothing is in the partition log: its rows go back to the front of the queue, and
-// either the rejected ones are known or smaller batches will find them.
+// split deals with a batch that was rejected for a record's fault and is not in the partition log. Its rows
+// go back to the front of the queue. Either the broker has named the rejected records, or smaller batches
+// will find them.
 func (m *machine) split(b *batch, r reply) {
 	q, t := b.queue, b.queue.topic
 	q.clearInFlight()
@@ -106,15 +107,15 @@ func (m *machine) split(b *batch, r reply) {
 	}
 }
 
-// noteDisk logs that a broker's disk takes nothing. It is said in this one answer: afterwards the broker has ended, or
-// its partitions have no leader.
+// noteDisk logs that a broker cannot write to its disk. Only this one answer says so: afterwards the broker
+// has stopped, or its partitions have no leader.
 func (m *machine) noteDisk(q *partitionQueue, r reply) {
 	if r.err == nil && r.code == sarama.ErrKafkaStorageError {
 		m.note("a broker cannot write to its disk, which is full or broken: the partition's rows wait", q.topic.name, r.cause(q))
 	}
 }
 
-// cause is the reply's error in words.
+// cause returns the reply's error, with topic, partition and hints.
 func (r reply) cause(q *partitionQueue) error {
 	if r.err != nil {
 		return r.err

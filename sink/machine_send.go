@@ -7,9 +7,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// pump looks at every partition that something happened to.
+// pump drives every partition to which something has happened.
 func (m *machine) pump() {
-	for i := 0; i < len(m.dirty); i++ { // grows while we go
+	for i := 0; i < len(m.dirty); i++ { // drive may add partitions
 		q := m.dirty[i]
 		q.dirty = false
 		m.drive(q)
@@ -17,6 +17,8 @@ func (m *machine) pump() {
 	m.dirty = m.dirty[:0]
 }
 
+// drive sends the partition's next batch, if it may be sent. With transactions, it offers the partition's
+// rows for the next one.
 func (m *machine) drive(q *partitionQueue) {
 	t := q.topic
 	switch t.state {
@@ -27,7 +29,7 @@ func (m *machine) drive(q *partitionQueue) {
 		q.recall()
 		m.drained(t)
 		return
-	case topicUnknown: // released, and metadata awaited
+	case topicUnknown: // the topic was released, and its metadata is awaited
 		return
 	}
 	if q.busy() || q.state == queueWaiting {
@@ -64,7 +66,8 @@ func (m *machine) limits(t *topic) limits {
 	return most
 }
 
-// returnQueue gives a blocked topic's rows back, once nothing before them is open.
+// returnQueue gives back the rows of a blocked topic's partition, once the rows in flight before them have
+// their outcome or are back in the queue.
 func (m *machine) returnQueue(q *partitionQueue) {
 	t := q.topic
 	if !q.recall() {
@@ -76,7 +79,8 @@ func (m *machine) returnQueue(q *partitionQueue) {
 	m.giveBackTopic(t, q.rows.takeAll())
 }
 
-// front deals with rows at the front of the queue that cannot be sent here.
+// front removes rows from the front of the queue that cannot be sent to this partition: rejected rows, and
+// rows that name another partition.
 func (m *machine) front(q *partitionQueue) {
 	for q.rows.len() > 0 {
 		r := q.rows.peek()[0]
@@ -96,7 +100,7 @@ func (m *machine) front(q *partitionQueue) {
 	}
 }
 
-// move takes a row, and its key's later rows, to the partition that it names.
+// move takes a row to the queue of the partition that it names, together with the later rows of its key.
 func (m *machine) move(q *partitionQueue, r *outbox.Row) {
 	target := q.topic.queues[r.Partition]
 	rows := []*outbox.Row{r}
@@ -116,7 +120,7 @@ func (m *machine) move(q *partitionQueue, r *outbox.Row) {
 	m.touch(target)
 }
 
-// refuse charges a row with its own error and gives its key's later rows back.
+// refuse reports that a row is refused with its own error, and gives back the later rows of its key.
 func (m *machine) refuse(q *partitionQueue, r *outbox.Row, err error) {
 	t, scope := q.topic, outbox.KeyScope(r)
 	m.out.outcomes = append(m.out.outcomes, outbox.Outcome{
@@ -131,8 +135,8 @@ func (m *machine) refuse(q *partitionQueue, r *outbox.Row, err error) {
 	m.giveBack(later, scope)
 }
 
-// launch sends the batch in flight to the partition's leader, unless the partition log
-// has to be searched for it first.
+// launch sends the batch in flight to the partition's leader. If the batch is unresolved, it is searched for
+// in the partition log first.
 func (m *machine) launch(q *partitionQueue) {
 	delete(m.waiting, q)
 	b := q.inFlight
@@ -162,7 +166,7 @@ func (m *machine) launch(q *partitionQueue) {
 	m.out.send = append(m.out.send, b)
 }
 
-// wait makes the partition try again after a backoff, with fresh metadata.
+// wait makes the partition try again after a backoff, with new metadata.
 func (m *machine) wait(q *partitionQueue, err error, most time.Duration) {
 	q.failures++
 	q.fail(m.now, err)
@@ -173,16 +177,17 @@ func (m *machine) wait(q *partitionQueue, err error, most time.Duration) {
 	m.want(0)
 }
 
-// holdPause is how often a partition looks whether it may send again.
+// holdPause is the interval at which a held partition checks whether it may send again.
 const holdPause = 50 * time.Millisecond
 
-// hold makes the partition wait while nothing may be sent, which is no failure.
+// hold makes the partition wait while nothing may be sent. This is not counted as a failure.
 func (m *machine) hold(q *partitionQueue) {
 	q.state = queueWaiting
 	q.at = m.now.Add(holdPause)
 	m.waiting[q] = struct{}{}
 }
 
+// calm ends the partition's failures in a row.
 func (m *machine) calm(q *partitionQueue) {
 	q.failures, q.trouble = 0, trouble{}
 	delete(m.failing, q)

@@ -11,8 +11,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// tick tells the time and does what is due; afterwards everything that can be
-// sent is sent.
+// tick sets the time and does what is due. Afterwards everything that can be sent is among the work.
 func (m *machine) tick(now time.Time) {
 	m.now = now
 	for _, q := range m.due() {
@@ -27,15 +26,15 @@ func (m *machine) tick(now time.Time) {
 	m.pump()
 	m.askIfDue()
 	m.giveJobIfDue()
-	m.pump() // partitions that need no fence
+	m.pump() // sends to partitions that turned out to need no fence
 	if m.tx != nil {
 		m.tickTransactions()
 	}
 	m.judgeCluster()
 }
 
-// due are the partitions whose wait is over, in an order that does not depend on
-// chance, so that a test's seed reproduces.
+// due returns the partitions whose wait is over, in a fixed order, so that a test's seed always leads to the
+// same run.
 func (m *machine) due() []*partitionQueue {
 	var due []*partitionQueue
 	for q := range m.waiting {
@@ -60,11 +59,11 @@ func (m *machine) askIfDue() {
 	m.asking, m.askedAt, m.askAt, m.out.ask = true, m.now, time.Time{}, a
 }
 
-// maxAsked bounds the topics of one request for metadata.
+// maxAsked is the maximum number of topics in one request for metadata.
 const maxAsked = 1000
 
-// askable are the topics to be asked about: those with rows that wait first, then
-// those that were asked about longest ago.
+// askable returns the topics of the next request for metadata. If there are too many topics, those whose
+// rows wait for metadata come first, then those that were asked about longest ago.
 func (m *machine) askable() []string {
 	topics := make([]*topic, 0, len(m.topics))
 	for _, t := range m.topics {
@@ -114,7 +113,7 @@ func (m *machine) giveJobIfDue() {
 	}
 }
 
-// next is when tick is due at the latest, or zero.
+// next returns the time at which tick is due at the latest, or zero.
 func (m *machine) next() time.Time {
 	var at time.Time
 	sooner := func(t time.Time) {
@@ -148,7 +147,7 @@ func (m *machine) next() time.Time {
 	return at
 }
 
-// trouble is the oldest reason why the cluster cannot be used, and since when.
+// trouble returns the oldest reason why the cluster cannot be used, and since when; or nil.
 func (m *machine) trouble() (since time.Time, err error) {
 	older := func(t trouble) {
 		if t.err != nil && (err == nil || t.since.Before(since)) {
@@ -168,18 +167,18 @@ func (m *machine) trouble() (since time.Time, err error) {
 		}
 	}
 	for q := range m.failing {
-		if q.topic.state != topicBlocked { // else the topic's trouble, not the cluster's
+		if q.topic.state != topicBlocked { // a blocked topic's trouble is not the cluster's
 			older(q.trouble)
 		}
 	}
 	return since, err
 }
 
-// slowEnd is how long the coordinator may take to end a transaction. Until then it counts as slow, as any
-// broker may be, and not as trouble.
+// slowEnd is how long the coordinator may take to end a transaction. During this time it counts as slow,
+// which any broker may be, and not as failing.
 const slowEnd = 10 * time.Second
 
-// slow counts a transaction's trouble from when its end should be there.
+// slow returns the trouble. If the end of a transaction is missing, the trouble begins slowEnd later.
 func (t trouble) slow() trouble {
 	if errors.Is(t.err, sarama.ErrConcurrentTransactions) || errors.Is(t.err, errNoEnd) {
 		t.since = t.since.Add(slowEnd)
@@ -187,8 +186,8 @@ func (t trouble) slow() trouble {
 	return t
 }
 
-// judgeCluster reports changes of the cluster's usability. Before the first report,
-// a cluster without a broker that can be reached is reported at once.
+// judgeCluster reports when the cluster becomes usable or unusable. An outage is reported after OutageAfter.
+// Only if no report was made yet and no broker can be reached, it is reported at once.
 func (m *machine) judgeCluster() {
 	since, err := m.trouble()
 	switch {
@@ -197,8 +196,8 @@ func (m *machine) judgeCluster() {
 			m.say(usable, nil)
 		}
 	case m.usability == unusable:
-		// A new reason is told, too: first brokers do not answer, then those that are left say
-		// that they are too few. At intervals, since partitions may have different reasons.
+		// Another reason is reported, too: at first brokers do not answer, then the remaining brokers answer
+		// that they are too few. This happens only at intervals, since partitions may have different reasons.
 		if ErrorClass(err) != m.told && m.now.Sub(m.toldAt) >= 5*m.cfg.outageAfter {
 			m.say(unusable, err)
 		}
@@ -207,7 +206,7 @@ func (m *machine) judgeCluster() {
 	}
 }
 
-// begun says that rows may be published.
+// begun reports whether rows may be published.
 func (m *machine) begun() bool {
 	if m.tx != nil {
 		return m.tx.recovered

@@ -12,39 +12,41 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// transactor publishes the rows of partition queues in transactions. The queues give rows to an
-// exactlyonce.Machine, as many as one transaction takes, and only when it has none. When
-// it is idle again, each row was delivered, or goes back to the front of its queue, where the
-// refused ones are refused: so every outcome comes after those of the key's earlier rows.
+// transactor publishes the rows of partition queues in transactions. When the exactlyonce.Machine has no
+// rows, the queues give it as many as one transaction takes. When it is idle again, each row either was
+// delivered or goes back to the front of its queue. There the refused rows are refused. So each outcome
+// comes after the outcomes of the key's earlier rows.
 type transactor struct {
 	cfg     *Transactions
 	once    *exactlyonce.Machine // nil: the journal is not known yet
 	journal *topic
-	// trouble of the journal, if any.
+	// trouble is why the journal cannot be used, if it cannot.
 	trouble trouble
-	// recovered: the database knows what earlier leaders published.
+	// recovered says that the database knows all rows that earlier leaders published.
 	recovered bool
-	ready     []*partitionQueue // have rows for the next transaction
-	giving    []*partitionQueue // have rows in the transaction
-	// back are the transaction's rows that are not delivered: refused with the error, or nil.
+	ready     []*partitionQueue // queues with rows for the next transaction
+	giving    []*partitionQueue // queues with rows in the present transaction
+	// back are the rows of the transaction that are not delivered. The value is the error of a refused row,
+	// and nil for other rows.
 	back map[*outbox.Row]error
-	// given is when the transaction got its rows, progress when anything of it was answered.
+	// given is when the transaction got its rows, and progress is when one of its requests last succeeded.
 	given, progress time.Time
 	revisitAt       time.Time
-	// unended are partitions in which an end was found missing, and not yet found to be there.
+	// unended are partitions in which the end of a transaction was found missing, and has not been found
+	// since.
 	unended map[topicPartition]bool
 }
 
-// answered is what a request of the exactlyonce.Machine led to.
+// answered is the result of a request of the exactlyonce.Machine.
 type answered struct {
 	request *exactlyonce.Request
 	answer  exactlyonce.Answer
-	refused map[topicPartition]sarama.KError // of an Add: why
-	missing map[topicPartition]error         // of an Ends: why there is none
-	shown   map[topicPartition]bool          // of an Ends: its leader says so; nil: nobody asks
+	refused map[topicPartition]sarama.KError // for an Add: why partitions were refused
+	missing map[topicPartition]error         // for an Ends: why an end is missing
+	shown   map[topicPartition]bool          // for an Ends: whether the leader has shown the end; nil: the result is not needed
 }
 
-// ended is a transaction's end, and how long it took since the transaction got its rows.
+// ended is the end of a transaction, and how much time has passed since the transaction got its rows.
 type ended struct {
 	exactlyonce.End
 	took time.Duration
@@ -54,16 +56,16 @@ type ended struct {
 
 func (m *machine) isJournal(topic string) bool { return m.tx != nil && m.tx.journal.name == topic }
 
-// journalHint says what to do about an error of the journal.
+// journalHint says what an operator can do about an error of the journal.
 var journalHint = map[sarama.KError]string{
 	sarama.ErrUnknownTopicOrPartition: " (outbox-cdc init --kafka makes it; if rows were published before, outbox-cdc journal reset)",
 }
 
-// learnJournal takes what metadata says of the journal. The first time, publishing begins.
+// learnJournal takes what metadata tells about the journal. The first usable answer begins publishing.
 func (m *machine) learnJournal(info topicInfo) {
 	t, known := m.tx.journal, m.tx.cfg.Tally.Journal
 	if m.tx.once != nil {
-		known = t.uuid.String() // what the database knew is that, or was nothing
+		known = t.uuid.String() // the database knew this id, or none
 	}
 	switch {
 	case info.code != sarama.ErrNoError && info.code != sarama.ErrReplicaNotAvailable:
@@ -83,13 +85,14 @@ func (m *machine) learnJournal(info topicInfo) {
 	}
 }
 
-// journalTrouble notes why the journal cannot be used.
+// journalTrouble notes why the journal cannot be used, and asks for metadata again.
 func (m *machine) journalTrouble(err error) {
 	m.tx.trouble.fail(m.now, err)
 	m.want(backoffMax)
 }
 
-// beginTransactions begins to lead: first it is found out what was published before.
+// beginTransactions begins to lead. The exactlyonce.Machine first finds out which rows were published
+// before.
 func (m *machine) beginTransactions() {
 	var known, dark []exactlyonce.Partition
 	for _, t := range m.topics {
@@ -114,8 +117,8 @@ func (m *machine) beginTransactions() {
 	m.goOn(nil)
 }
 
-// wasRecovered says that the database knows what was found. When there is no more, it knows
-// all that was published.
+// wasRecovered takes the news that the database knows the units that were found. When no more follow, it
+// knows all rows that were published.
 func (m *machine) wasRecovered(found *exactlyonce.Recovery) {
 	m.tx.once.Recovered()
 	if !found.More {
@@ -131,8 +134,8 @@ func (q *partitionQueue) ref() exactlyonce.Partition {
 	return exactlyonce.Partition{Topic: q.topic.name, Number: q.partition}
 }
 
-// give gives rows of all queues to the next transaction, the short queues' first, so that
-// what these leave goes to the others.
+// give gives rows of all queues to the next transaction. Short queues come first, so that the room that they
+// leave goes to the others.
 func (m *machine) give() {
 	if !m.tx.once.Idle() {
 		return
@@ -153,7 +156,8 @@ func (m *machine) give() {
 	m.goOn(nil)
 }
 
-// giveOf gives the first rows of a queue, at most so many with about so many bytes.
+// giveOf gives the first rows of a queue to the transaction: at most this number of rows, with about this
+// number of bytes at most. It returns how many rows and bytes it gave.
 func (m *machine) giveOf(q *partitionQueue, rows, bytes int) (n, size int) {
 	run, most := q.rows.peek(), m.limits(q.topic)
 	for n < len(run) && n < rows && size < bytes && q.rejected[run[n]] == nil && !q.elsewhere(run[n]) && !most.old(run[n]) {
@@ -164,7 +168,7 @@ func (m *machine) giveOf(q *partitionQueue, rows, bytes int) (n, size int) {
 	if n == 0 {
 		return 0, 0
 	}
-	q.offered = false // the rest when the transaction has ended
+	q.offered = false // the rest is offered after the transaction
 	q.given = slices.Clone(run[:n])
 	q.rows.drop(n)
 	q.topic.batched(q.partition)
@@ -182,7 +186,7 @@ func recordOf(r *outbox.Row, q *partitionQueue) *exactlyonce.Record {
 	return record
 }
 
-// orderOf is what the row shares with the rows that must not overtake it; empty: nothing.
+// orderOf returns a name that the row shares with all rows that it must not overtake; empty: there are none.
 func orderOf(r *outbox.Row) string {
 	if r.Key == nil {
 		return ""
@@ -190,7 +194,7 @@ func orderOf(r *outbox.Row) string {
 	return outbox.JoinID(r.Table.String(), r.Topic, string(r.Key))
 }
 
-// ended takes the transaction's rows back that were not delivered.
+// ended takes back the transaction's rows that were not delivered.
 func (m *machine) ended() {
 	giving := m.tx.giving
 	m.tx.giving = nil
@@ -204,7 +208,7 @@ func (m *machine) ended() {
 			}
 			if err != nil { // it is refused at the front of the queue
 				q.reject(r, err)
-				m.tx.once.Release(orderOf(r)) // from here on the topic knows what is blocked
+				m.tx.once.Release(orderOf(r)) // from here on, the topic knows which keys are blocked
 			}
 		}
 		q.given = nil
@@ -214,7 +218,7 @@ func (m *machine) ended() {
 	clear(m.tx.back)
 }
 
-// clearBatch forgets a batch that is not awaited any more.
+// clearBatch forgets the batch in flight of a partition. Its answer is not awaited any more.
 func (m *machine) clearBatch(q *partitionQueue) {
 	if q.inFlight == nil {
 		return
@@ -225,8 +229,8 @@ func (m *machine) clearBatch(q *partitionQueue) {
 
 // ---- requests and answers
 
-// goOn carries out what the exactlyonce.Machine decided after an input; cause is why, if
-// it was the failure of a request.
+// goOn carries out what the exactlyonce.Machine has decided after an input. If the input was a request's
+// failure, cause is the error.
 func (m *machine) goOn(cause error) {
 	ready := m.tx.once.Take()
 	if ready.Err != nil {
@@ -263,7 +267,7 @@ func (m *machine) goOn(cause error) {
 	}
 }
 
-// request asks the partition's leader, or the producerIDClient.
+// request passes a request on: a batch to the partition's leader, anything else to the producerIDClient.
 func (m *machine) request(r *exactlyonce.Request, cause error) {
 	if r.Kind != exactlyonce.Produce {
 		m.out.requests = append(m.out.requests, r)
@@ -271,9 +275,9 @@ func (m *machine) request(r *exactlyonce.Request, cause error) {
 	}
 	q := m.tx.journal.queues[0]
 	if at := r.Batch.At; !m.isJournal(at.Topic) {
-		q = m.topics[at.Topic].queues[at.Number] // while it has rows in the transaction it stays
+		q = m.topics[at.Topic].queues[at.Number] // the topic and its queue stay as long as their rows are in the transaction
 	}
-	if q.inFlight != nil && q.inFlight.request.Batch == r.Batch { // once more
+	if q.inFlight != nil && q.inFlight.request.Batch == r.Batch { // the same batch once more
 		q.inFlight.request = r
 		m.wait(q, cause, backoffMax)
 		return
@@ -283,7 +287,7 @@ func (m *machine) request(r *exactlyonce.Request, cause error) {
 	m.launch(q)
 }
 
-// batchOf makes a batch of a request's records or units.
+// batchOf makes a batch of the records or units of a request.
 func (m *machine) batchOf(r *exactlyonce.Request, q *partitionQueue) *batch {
 	rows := make([]*outbox.Row, 0, len(r.Batch.Records)+len(r.Batch.Units))
 	for _, record := range r.Batch.Records {
@@ -332,7 +336,7 @@ func (m *machine) producedOnce(b *batch, r reply) {
 	m.goOn(r.cause(q))
 }
 
-// class is what a reply means in a transaction.
+// class returns what a reply means in a transaction.
 func (b *batch) class(r reply) exactlyonce.Class {
 	switch {
 	case encoding(r.err):
@@ -347,13 +351,13 @@ func (b *batch) class(r reply) exactlyonce.Class {
 	return exactlyonce.Classify(exactlyonce.Produce, int16(r.code), r.offset >= 0)
 }
 
-// wasAnswered takes what the producerIDClient found out.
+// wasAnswered takes the result of a request that the producerIDClient has carried out.
 func (m *machine) wasAnswered(a answered) {
 	if a.answer.Class == exactlyonce.OK {
 		m.idFails = trouble{}
 		m.tx.progress = m.now
 	}
-	for p, code := range a.refused { // no transaction can have it
+	for p, code := range a.refused { // these partitions cannot be added to a transaction
 		q := m.queueOf(p)
 		switch {
 		case q == nil:
@@ -364,7 +368,7 @@ func (m *machine) wasAnswered(a answered) {
 		}
 	}
 	m.learnEnds(&a)
-	if a.request.Marker { // their rows wait
+	if a.request.Marker { // rows of partitions without the marker wait
 		for p, err := range a.missing {
 			if q := m.queueOf(p); q != nil {
 				m.wait(q, err, backoffMax)
@@ -375,7 +379,8 @@ func (m *machine) wasAnswered(a answered) {
 	m.goOn(nil)
 }
 
-// learnEnds notes where ends are missing, when it is not just that markers are on their way.
+// learnEnds notes in which partitions ends of transactions are missing. It does not count ends as missing
+// while their markers may still be on their way.
 func (m *machine) learnEnds(a *answered) {
 	if a.request.Kind != exactlyonce.Ends {
 		return
@@ -401,7 +406,7 @@ func (m *machine) learnEnds(a *answered) {
 	}
 }
 
-// leadersOf are the leaders of partitions whose ends are asked for.
+// leadersOf returns the leaders of the partitions whose ends are asked for.
 func (m *machine) leadersOf(r *exactlyonce.Request) map[topicPartition]string {
 	if r.Kind != exactlyonce.Ends {
 		return nil
@@ -419,10 +424,11 @@ func (m *machine) leadersOf(r *exactlyonce.Request) map[topicPartition]string {
 	return leaders
 }
 
-// revisitEvery is how often partitions that were left out of seals are sealed, once they have a leader.
+// revisitEvery is the interval at which partitions that seals have left out are sealed, once they have a
+// leader.
 const revisitEvery = 5 * time.Second
 
-// revisit ends what earlier transactions have left open in partitions that had no leader then.
+// revisit ends transactions that earlier epochs have left open in partitions which had no leader then.
 func (m *machine) revisit() {
 	if m.now.Before(m.tx.revisitAt) {
 		return
@@ -432,7 +438,7 @@ func (m *machine) revisit() {
 	m.goOn(nil)
 }
 
-// led says that a partition has a leader, and its topic can be used.
+// led reports whether a partition has a leader and its topic can be used.
 func (m *machine) led(p exactlyonce.Partition) bool {
 	q := m.queueOf(topicPartition(p))
 	return q != nil && q.leader != "" && q.topic.state == topicReady

@@ -11,53 +11,54 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// topicState says whether a topic's rows can go to partitions.
+// topicState says whether the topic's rows can go to its partitions.
 type topicState uint8
 
 const (
-	// topicUnknown: metadata is awaited; rows wait in the topic.
+	// topicUnknown: metadata is awaited, and rows wait in the topic.
 	topicUnknown topicState = iota
 	// topicReady: rows go to partitions.
 	topicReady
-	// topicDraining: the partitions changed; rows wait in the topic until no
-	// partition has a batch in flight, so that no key is in two partitions at once.
+	// topicDraining: the partitions have changed. Rows wait in the topic until no partition has a batch in
+	// flight, so that no key is in two partitions at once.
 	topicDraining
 	// topicBlocked: rows are given back until the topic is released.
 	topicBlocked
 )
 
-// topic is what the sink knows of one topic.
+// topic is what the sink knows about one topic.
 type topic struct {
 	name  string
 	state topicState
-	err   error // of topicBlocked
-	// untold says of topicBlocked that nobody has heard of it yet.
+	err   error // in topicBlocked: why
+	// untold says, in topicBlocked, that no outcome has reported the block yet.
 	untold bool
-	// gone says of topicBlocked that the topic, and so its log, does not exist.
+	// gone says, in topicBlocked, that the topic does not exist, so its log is gone, too.
 	gone  bool
-	uuid  sarama.Uuid // zero before Kafka 2.8
-	fresh *topicInfo  // of topicDraining: what it becomes
+	uuid  sarama.Uuid // zero with brokers before Kafka 2.8
+	fresh *topicInfo  // in topicDraining: the new partitions and settings
 
 	queues  []*partitionQueue
 	waiting queue
 	blocked map[key]struct{}
-	// assigned are the partitions of keys whose rows name their partitions.
+	// assigned has the partition of each key whose rows name their partitions. assignedUsed is how many keys
+	// were still in use when unused ones were last forgotten.
 	assigned     map[namedKey]*partitionQueue
 	assignedUsed int
 
 	asked    time.Time // when brokers were last asked about it
-	missing  int       // answers in a row by which it cannot be used
-	since    time.Time // of those that did not know it, the first
-	maxBytes int       // of a record batch, or 0: unknown
-	told     bool      // maxBytes is the broker's word, not our guess
-	accepted int       // largest batch acked, in bytes
+	missing  int       // number of answers in a row that say that the topic cannot be used
+	since    time.Time // when the first answer came that did not know the topic
+	maxBytes int       // maximum size of a record batch, in bytes; 0: unknown
+	told     bool      // maxBytes was told by a broker; otherwise we guessed it
+	accepted int       // size of the largest acknowledged batch, in bytes
 
-	sticky      int // partition for records without a key, or -1
-	stickyCount int // bytes given to it
+	sticky      int // partition for records without a key; -1: none
+	stickyCount int // bytes given to that partition
 }
 
-// key is a key scope of one topic. Rows of different tables are not ordered
-// against one another.
+// key is a key of one topic, of rows of one table. Rows of different tables are not ordered against one
+// another.
 type key struct {
 	table string
 	key   string
@@ -65,8 +66,7 @@ type key struct {
 
 func newTopic(name string) *topic { return &topic{name: name, sticky: -1} }
 
-// isBlocked says whether an earlier row of the same key was refused. It costs
-// nothing while nothing is blocked.
+// isBlocked reports whether an earlier row of the same key was refused. It is cheap while no key is blocked.
 func (t *topic) isBlocked(r *outbox.Row) bool {
 	if len(t.blocked) == 0 || r.Key == nil {
 		return false
@@ -82,8 +82,8 @@ func (t *topic) block(r *outbox.Row) {
 	t.blocked[key{r.Table.String(), string(r.Key)}] = struct{}{}
 }
 
-// topicErrorOf is the kind of a topic's error, and Kafka's name for it; empty: no
-// mapping can name it.
+// topicErrorOf returns the kind of a topic's error, and Kafka's name for it; empty: fail_on cannot name such
+// an error.
 // https://kafka.apache.org/protocol.html#protocol_error_codes
 func topicErrorOf(err error) (kind outbox.TopicError, name string) {
 	switch {
@@ -97,8 +97,9 @@ func topicErrorOf(err error) (kind outbox.TopicError, name string) {
 	return "", ""
 }
 
-// passes says whether a row's own error is a passing one. A time that the topic refuses is: an outage may have made the
-// row so old. With FailOn, every other error is, too, unless the record is too large.
+// passes reports whether a row's own error is temporary, so that no attempt is charged. A timestamp that the
+// topic refuses is temporary: an outage may have made the row too old. With FailOn, all other errors are
+// temporary, too, unless the record is too large.
 func passes(r *outbox.Row, err error) bool {
 	if errors.Is(err, sarama.ErrInvalidTimestamp) {
 		return true
@@ -107,8 +108,8 @@ func passes(r *outbox.Row, err error) bool {
 	return len(r.Table.Mapping.FailOn) > 0 && !tooLarge
 }
 
-// queueFor chooses the row's partition: rows without a key stick to one for a while, as in
-// the Java client.
+// queueFor chooses the row's partition. Rows without a key go to one partition for a while, as in the Java
+// client.
 func (t *topic) queueFor(r *outbox.Row, random func(int) int) *partitionQueue {
 	switch {
 	case r.Partition >= 0:
@@ -119,10 +120,10 @@ func (t *topic) queueFor(r *outbox.Row, random func(int) int) *partitionQueue {
 	return t.queues[t.stick(r, random)]
 }
 
-// namedQueue is for rows that name their partition: one key's rows may name different
-// ones. All rows of a key that wait or are in flight are in one queue. A row that
-// belongs elsewhere waits there until it is at the front (see machine.front). Only
-// then it moves on or, if its partition does not exist, is refused.
+// namedQueue returns the queue for a row that names its partition. Rows of one key may name different
+// partitions. But all rows of a key that wait or are in flight are in one queue. A row that belongs
+// elsewhere waits there until it is at the front (see machine.front). Only then it moves to its partition's
+// queue or, if the partition does not exist, is refused.
 func (t *topic) namedQueue(r *outbox.Row) *partitionQueue {
 	target := t.queues[int(r.Partition)%len(t.queues)]
 	if r.Key == nil {
@@ -135,14 +136,14 @@ func (t *topic) namedQueue(r *outbox.Row) *partitionQueue {
 	return target
 }
 
-// namedKey is a key of rows that name their partitions.
+// namedKey is a key whose rows name their partitions.
 type namedKey struct {
 	table *outbox.Table
 	key   string
 }
 
-// assignedKept is how many keys namedQueue remembers before it forgets those without
-// rows that wait or are in flight.
+// assignedKept is how many keys namedQueue remembers before it forgets those without rows that wait or are
+// in flight.
 const assignedKept = 10_000
 
 func (t *topic) assign(r *outbox.Row, q *partitionQueue) {
@@ -153,7 +154,7 @@ func (t *topic) assign(r *outbox.Row, q *partitionQueue) {
 	t.assigned[namedKey{r.Table, string(r.Key)}] = q
 }
 
-// stillAssigned are the assignments of keys whose rows wait or are in flight.
+// stillAssigned returns the assignments of the keys with rows that wait or are in flight.
 func (t *topic) stillAssigned() map[namedKey]*partitionQueue {
 	assigned := map[namedKey]*partitionQueue{}
 	for _, q := range t.queues {
@@ -168,8 +169,8 @@ func (t *topic) stillAssigned() map[namedKey]*partitionQueue {
 	return assigned
 }
 
-// stick spreads records without a key: one partition until a batch is made of
-// it or it got stickyBytes, then another with a leader.
+// stick returns the partition for a record without a key. It is the same one until a batch is made of its
+// rows, or it got stickyBytes. Then it is another one with a leader.
 func (t *topic) stick(r *outbox.Row, random func(int) int) int {
 	if t.sticky < 0 || t.sticky >= len(t.queues) || t.stickyCount >= stickyBytes {
 		t.sticky, t.stickyCount = t.pick(random(len(t.queues))), 0
@@ -188,23 +189,23 @@ func (t *topic) pick(start int) int {
 	return start
 }
 
-// batched tells that a batch was made of a partition.
+// batched notes that a batch was made of a partition's rows.
 func (t *topic) batched(partition int32) {
 	if t.sticky == int(partition) {
 		t.stickyCount = stickyBytes
 	}
 }
 
-// anyInFlight says whether any partition has a batch in flight.
+// anyInFlight reports whether any partition has rows in flight.
 func (t *topic) anyInFlight() bool { return slices.ContainsFunc(t.queues, (*partitionQueue).busy) }
 
-// anyWaiting says whether rows wait, to be placed or in any partition.
+// anyWaiting reports whether rows wait, in the topic or in any partition's queue.
 func (t *topic) anyWaiting() bool {
 	return t.waiting.len() > 0 || slices.ContainsFunc(t.queues, func(q *partitionQueue) bool { return q.rows.len() > 0 })
 }
 
-// tooLarge learns the limit from a refused batch of several rows, if the broker
-// does not tell: it is between what was accepted and what was refused.
+// tooLarge learns the maximum batch size from a refused batch of several rows, if no broker has told it. The
+// maximum is between the largest batch that was accepted and the refused one.
 func (t *topic) tooLarge(b *batch) {
 	if t.told || len(b.rows) == 1 {
 		return
