@@ -75,6 +75,16 @@ func (d *driver) outcome(o outbox.Outcome) {
 	d.core.Outcome(o)
 }
 
+// tellUnfit logs the rows that cannot become a record, at each attempt that this costs them.
+func (d *driver) tellUnfit(marks []outbox.Mark) {
+	for i := range marks {
+		if r := marks[i].Row; marks[i].Kind == outbox.MarkAttempt && r.Err != nil {
+			d.log.Warn().Ctx(loglimit.About(r.Table.String())).Str("error", marks[i].Reason).Stringer("table", r.Table).Strs("id", outbox.SplitID(r.ID)).
+				Msg("the row cannot become a record: it is tried again, and then FAILED")
+		}
+	}
+}
+
 func (d *driver) clusterState(s outbox.ClusterState) {
 	if s.Topics != nil {
 		d.core.Topics(s.Cluster, s.Topics)
@@ -184,7 +194,7 @@ func (d *driver) shows(p *outbox.Park) bool {
 }
 
 // parkLevel returns the log level for a park. Parks of single keys are too frequent, and the log already has
-// each row that Kafka refused. But only parks tell of rows that cannot be marked. The sink logs errors of
+// each row that Kafka refused or that cannot become a record. But only parks tell of rows that cannot be marked. The sink logs errors of
 // topics. A stream that nobody led before has no slot yet, which is no fault.
 func parkLevel(p *outbox.Park, noSlotYet bool) zerolog.Level {
 	switch {
