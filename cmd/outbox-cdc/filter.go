@@ -38,7 +38,7 @@ func addFilterFlags(c *cobra.Command, limit int, time string) *filterFlags {
 	f.StringArrayVar(&p.ids, "id", nil, "only the row of this `ID`; of several columns: A,B or [\"A\",\"B\"] (repeatable)")
 	f.StringVar(&p.topic, "topic", "", "only rows of this `TOPIC`")
 	f.StringVar(&p.key, "key", "", "only rows of this `KEY`")
-	f.StringVar(&p.since, "since", "", "only rows whose "+time+" is at or after `TIME` (2026-01-31T10:00:00Z, 2026-01-31, 2h ago: 2h)")
+	f.StringVar(&p.since, "since", "", "only rows whose "+time+" is at or after `TIME` (2026-01-31T10:00:00Z, 2026-01-31, or 2h for two hours ago)")
 	f.StringVar(&p.until, "until", "", "only rows whose "+time+" is before `TIME`")
 	f.IntVar(&p.limit, "limit", limit, fmt.Sprintf("at most this many `ROWS` of each table (1 to %d)", operator.MaxLimit))
 	jsonFlag(c, &p.json)

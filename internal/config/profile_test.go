@@ -43,6 +43,21 @@ func TestProfilesFitTheirTables(t *testing.T) {
 	}
 }
 
+// docs/configuration.md lists each profile.
+func TestProfilesAreListed(t *testing.T) {
+	page, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(page), "\nprofile | table\n")
+	list, _, _ = strings.Cut(list, "\n\n")
+	for _, name := range ProfileNames() {
+		if !strings.Contains(list, "`"+name+"`") {
+			t.Errorf("the list lacks profile %s", name)
+		}
+	}
+}
+
 // The native table refuses a topic at the INSERT if, and only if, it could not be published.
 func TestTopicsOfTheNativeTable(t *testing.T) {
 	t.Parallel()

@@ -48,3 +48,47 @@ var words = map[string]string{
 
 // Words returns a mode in words.
 func Words(mode string) string { return cmp.Or(words[mode], "unknown") }
+
+// WALText returns a sentence that compares the WAL that the slot holds back with its nearer bound, and names
+// the other bound.
+func (s *Slot) WALText() string {
+	limit, by := s.Bound()
+	held := Bytes(s.Retained) + " of " + Bytes(limit)
+	switch {
+	case s.WALStatus == "lost":
+		return Bytes(s.Retained) + ": the server gave it up, " + s.Lost
+	case by == LossByServer:
+		return held + " (max_slot_wal_keep_size, the server's limit); wal_budget is " + Bytes(s.Budget)
+	case s.Safe == nil && (s.At.IsZero() || s.Lost != ""): // the server's limit is not read yet
+		return held + " (wal_budget)"
+	case s.Safe == nil:
+		return held + " (wal_budget); the server has no limit (max_slot_wal_keep_size)"
+	}
+	return held + " (wal_budget); the server allows " + Bytes(uint64(*s.Safe)) + " more" // #nosec G115 -- the budget is nearer
+}
+
+// EndText returns a sentence about when the slot reaches its bound, and on what that rests.
+func (s *Slot) EndText() string {
+	switch {
+	case s.Growth == nil:
+		return "not known yet: the process that leads, or outbox-cdc status --watch, measures for a minute"
+	case s.GrowthOver < ForecastWindow.Seconds()*9/10:
+		return s.Loss.Text() + " (by the last " + About(time.Duration(s.GrowthOver*float64(time.Second))) + ")"
+	}
+	return s.Loss.Text()
+}
+
+// Text returns the loss in words.
+func (l *Loss) Text() string {
+	if l == nil {
+		return "not in sight"
+	}
+	about := "in about " + About(time.Duration(min(l.Seconds, 1e8)*float64(time.Second)))
+	if l.By == LossByServer {
+		return "lost " + about + ": the server keeps no more for it (max_slot_wal_keep_size)"
+	}
+	if l.Seconds <= 0 {
+		return "above the WAL budget: it moves on and the table is swept"
+	}
+	return "at the WAL budget " + about + ": then it moves on and the table is swept"
+}
