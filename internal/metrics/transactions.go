@@ -21,7 +21,7 @@ func (m maker) transaction() transactionMetrics {
 		aborted: m.counters("transactions_aborted_total", "With delivery: exactly_once: Kafka transactions that were aborted; their rows go into the next one. unanswered: a request had no answer, or one "+
 			"that leaves its outcome open; row_refused: Kafka refused a row; stuck: nothing was acknowledged for 5 s; ended_by_kafka: a broker had ended it. "+
 			"A transaction that is open when its process dies is not counted.", "cluster", "cause"),
-		tallyOpen: m.gauges("tally_open", "With delivery: exactly_once, while this process leads: 1 while published rows may not be marked yet, which is so until a clean stop; 0 after a clean stop, until the journal is read.", "cluster"),
+		tallyOpen: m.gauges("tally_open", "With delivery: exactly_once, while this process leads: 1 until a clean stop, since published rows may still lack their marks; 0 after a clean stop, until the journal is read.", "cluster"),
 		waiting:   m.gauges("tally_waiting_units", "With delivery: exactly_once: units (up to 1,000 rows of a transaction) behind the tally's head: they are committed, and one of them is not noted in the database yet.", "cluster"),
 		leftRows:  m.gauges("tally_left_rows", "With delivery: exactly_once: rows that were published and are marked later, since somebody has them locked or their mark was refused. At most 100,000 are counted.", "cluster"),
 		unended: m.gauges("transaction_end_missing", "With delivery: exactly_once: 1 for each partition that lacks the end of a transaction: its leader does not show the marker, or there is no leader. Until then "+

@@ -11,7 +11,7 @@ import (
 type Tally struct {
 	// Cluster is the name of the Kafka cluster.
 	Cluster string `json:"cluster"`
-	// Open is whether rows that were published may not be marked yet. A clean stop closes it.
+	// Open is whether published rows may still lack their marks. A clean stop closes it.
 	Open bool `json:"open"`
 	// Waiting is how many committed units of rows are not noted in the database yet. Only a leader
 	// knows.

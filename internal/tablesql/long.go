@@ -16,13 +16,13 @@ import (
 // 255 (lz4).
 const printedBytes = 1 << 14
 
-// bounded reads a column of t, but value is NULL, and size is not, for a value of more
-// than most bytes: it would not fit into memory here, or, from about 512 MB on, the server
-// could not even print it. An empty size: the type, or the column's length, has no such values.
+// bounded returns two SQL expressions for a column of t. value is the column, or NULL if the value has more than
+// most bytes; size is then its length. Such a value would not fit into our memory, and from about 512 MB on the
+// server could not even print it. size is empty if no value of the column can be so long.
 //
-// The length of text and bytea is known without reading the value. That of other
-// types is how PostgreSQL prints them, which is tried only where what is stored
-// is neither too long by itself nor so short that it cannot matter.
+// The server knows the length of text and bytea without reading the value. A value of another type is as long as
+// PostgreSQL prints it. The statement prints it only if its stored size does not decide: a large stored value is
+// too long in any case, and a small one cannot be.
 func (r *Relation) bounded(name string, most int) (value, size string) {
 	c := r.Column(name)
 	selected, _ := r.stored(c)

@@ -98,6 +98,7 @@ func TestRowsThatCannotBecomeRecords(t *testing.T) {
 		// Others do not wait for them.
 		w.becomes(w.insertAs(w.rowOf(fmt.Sprintf("good%d", i)), l.insert), history.Sent, 10*time.Second)
 	}
+	p.Await(10*time.Second, "the row cannot become a record", `"table":"public.outbox"`, `column \"`)
 	for bad, problem := range problems {
 		w.becomes(bad, history.Failed, 30*time.Second)
 		got := harness.One[string](t, w.db, `SELECT status || ' ' || tries || ' ' || problem FROM outbox WHERE starts_with(convert_from(body, 'UTF8'), $1 || '|')`, bad.Ref)

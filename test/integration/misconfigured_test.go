@@ -309,8 +309,8 @@ func (w *world) level(want string) {
 	})
 }
 
-// A standby has a slot of the stream's name, and loses it when the primary's last slot is dropped, and the level with it
-// (wal_level_insufficient). Once promoted it streams from a new one.
+// A standby has a slot of the stream's name. When the primary drops its last slot, its level falls, and the standby loses
+// its slot (wal_level_insufficient). Once promoted, the standby streams from a new slot.
 func TestAStandbysSlotLosesTheLevel(t *testing.T) {
 	t.Parallel() // it mostly waits
 	atLeast(t, 19)
