@@ -9,7 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/creep"
 )
 
-// hotPath is a Core that streams a table with nothing parked, and rows for it.
+// hotPath is a Core that streams a table with nothing parked, and the rows for it.
 type hotPath struct {
 	core *Core
 	rows []*outbox.Row
@@ -29,7 +29,7 @@ func newHotPath(batch int) *hotPath {
 	h.core.Tick(time.Unix(1_800_000_000, 0))
 	h.core.Connect(Connected{Streaming: true, Insert: 1})
 	h.core.Keepalive(2)
-	h.core.Take() // what a start looks at was passed
+	h.core.Take() // the WAL is behind the rows that a start looks at
 	for i := range batch {
 		h.rows = append(h.rows, &outbox.Row{
 			Table: table, ID: fmt.Sprint(i), Cluster: "main", Topic: "orders", Key: fmt.Appendf(nil, "key-%d", i),
@@ -39,8 +39,8 @@ func newHotPath(batch int) *hotPath {
 	return h
 }
 
-// round takes the rows through the core once, each in a transaction of its own
-// or all in one: read, acknowledged, marked, confirmed.
+// round takes the rows through the Core once: they are read, acknowledged, marked and confirmed. They come
+// in one transaction or, with single, each in its own.
 func (h *hotPath) round(tb testing.TB, single bool) {
 	h.at += 1000
 	h.core.Begin(outbox.Transaction{XID: 7, Commit: h.at})
@@ -76,7 +76,7 @@ func (h *hotPath) round(tb testing.TB, single bool) {
 	}
 }
 
-// look says of each row that it is as it was.
+// look answers that each row is unchanged.
 func (h *hotPath) look(rows []*outbox.Row) {
 	h.seen = h.seen[:0]
 	for _, r := range rows {
@@ -85,7 +85,7 @@ func (h *hotPath) look(rows []*outbox.Row) {
 	h.core.Checked(h.seen)
 }
 
-// A look at many rows makes its lists once.
+// A look at many rows allocates its lists once.
 func TestALookAllocatesLittle(t *testing.T) {
 	const rows = 1000
 	h := newHotPath(rows)
@@ -103,7 +103,7 @@ func TestTheCoreAllocatesNextToNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkCore is a row's way through the core; one op is a row.
+// BenchmarkCore measures a row's way through the Core. One operation is one row.
 func BenchmarkCore(b *testing.B) {
 	const rows = 500
 	h := newHotPath(rows)
@@ -113,8 +113,8 @@ func BenchmarkCore(b *testing.B) {
 	}
 }
 
-// BenchmarkParkedKeys is a row's way through the core while so many keys of its table are
-// parked and wait for their next try; one op is a row.
+// BenchmarkParkedKeys measures a row's way through the Core while this many keys of its table are parked and
+// wait for their next try. One operation is one row.
 func BenchmarkParkedKeys(b *testing.B) {
 	for _, keys := range []int{0, 1000, 10_000} {
 		b.Run(fmt.Sprint(keys), func(b *testing.B) {
@@ -129,7 +129,7 @@ func BenchmarkParkedKeys(b *testing.B) {
 	}
 }
 
-// park has keys parked that are tried in an hour.
+// park parks this number of keys, whose next try is in an hour.
 func (h *hotPath) park(keys int) {
 	h.core.cfg.MaxKeys, h.core.cfg.MaxRetryingKeys = 2*keys, 4*keys
 	for i := range keys {

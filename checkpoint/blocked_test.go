@@ -12,8 +12,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// blockedCore is a Core to which the WAL has brought two rows of one key, for two
-// clusters, each of which has refused its row (on_failed: block).
+// blockedCore returns a Core and two rows of one key, which the WAL has brought. The rows go to two
+// clusters, and each cluster has refused its row (on_failed: block).
 func blockedCore() (c *Core, first, second *outbox.Row) {
 	c = New(blockedConfig())
 	table := c.cfg.Tables[0]
@@ -32,7 +32,7 @@ func blockedCore() (c *Core, first, second *outbox.Row) {
 	return c, first, second
 }
 
-// blockedConfig has one table with on_failed: block.
+// blockedConfig returns a configuration of one table with on_failed: block.
 func blockedConfig() Config {
 	table := &outbox.Table{Schema: "public", Name: "outbox"}
 	table.Mapping.Published, table.Mapping.OnFailed = outbox.PublishedStatus, outbox.OnFailedBlock
@@ -43,8 +43,8 @@ func blockedConfig() Config {
 	}
 }
 
-// The first row becomes FAILED and leaves the key to the operator; the second is to
-// be tried again, and does not take the key back.
+// The first row becomes FAILED, and its key waits for the operator. The second row is to be tried again:
+// this must not end the key's wait.
 func TestABlockedKeyStaysSoWhenAnotherRowFails(t *testing.T) {
 	c, first, second := blockedCore()
 	c.Marked([]outbox.Marked{{Row: first, Kind: outbox.MarkAttempt, State: outbox.MarkedFailed, Attempts: 3}})
@@ -54,8 +54,8 @@ func TestABlockedKeyStaysSoWhenAnotherRowFails(t *testing.T) {
 	}
 }
 
-// A look finds the first row deleted. Before its answer is here, the second becomes
-// FAILED: the key waits for that one.
+// A look finds the first row deleted. Before the answer arrives, the second row becomes FAILED. The key
+// waits for the second row.
 func TestAKeyWaitsForTheRowThatFailedDuringALook(t *testing.T) {
 	c, first, second := blockedCore()
 	c.Marked([]outbox.Marked{{Row: first, Kind: outbox.MarkAttempt, State: outbox.MarkedFailed, Attempts: 3}})
@@ -71,9 +71,8 @@ func TestAKeyWaitsForTheRowThatFailedDuringALook(t *testing.T) {
 	}
 }
 
-// Both rows become FAILED; the key remembers the second. When that one is deleted, the
-// table names the first, and the key waits for it (seed 77718). With none left the key is
-// free.
+// Both rows become FAILED, and the key remembers the second. When that row is deleted, the table names the
+// first, and the key waits for it (seed 77718). When no FAILED row is left, the key is free.
 func TestAKeyWaitsForEachOfItsFailedRows(t *testing.T) {
 	c, first, second := blockedCore()
 	for _, r := range []*outbox.Row{first, second} {
@@ -105,7 +104,7 @@ func TestAKeyWaitsForEachOfItsFailedRows(t *testing.T) {
 	}
 }
 
-// A table that refuses to tell keeps its keys waiting, and is asked again later.
+// While the table refuses the query for FAILED rows, its keys go on waiting. The query is repeated later.
 func TestAKeyWaitsWhenTheTableRefusesToTell(t *testing.T) {
 	c, first, _ := blockedCore()
 	c.Marked([]outbox.Marked{{Row: first, Kind: outbox.MarkAttempt, State: outbox.MarkedFailed, Attempts: 3}})
@@ -122,8 +121,8 @@ func TestAKeyWaitsWhenTheTableRefusesToTell(t *testing.T) {
 	}
 }
 
-// A row shares its memory with many others (mapping.Arena). A key that is parked,
-// for as long as an operator takes, must not keep it.
+// A row shares its block of memory with many others (mapping.Arena). A key may be parked until an operator
+// acts, and must not keep that block.
 func TestAParkKeepsNothingOfItsRow(t *testing.T) {
 	for _, key := range [][]byte{[]byte("k"), nil} {
 		c, chunk := New(blockedConfig()), weak.Pointer[byte]{}
@@ -154,7 +153,7 @@ func TestAParkKeepsNothingOfItsRow(t *testing.T) {
 	}
 }
 
-// Nor must the set of topics that took records.
+// The set of topics that took records must not keep such a block of memory either.
 func TestATopicKeepsNothingOfItsRow(t *testing.T) {
 	s, chunk := topicSet{proven: map[outbox.Scope]bool{}}, weak.Pointer[byte]{}
 	func() {
@@ -171,8 +170,8 @@ func TestATopicKeepsNothingOfItsRow(t *testing.T) {
 	}
 }
 
-// While many keys of a table wait for a retry, its other rows are published. With more
-// than MaxRetryingKeys it is not swept.
+// While many keys of a table wait for a retry, the table's other rows are published. While more than
+// MaxRetryingKeys keys wait, the table is not swept.
 func TestATableIsSweptWhileItsKeysWait(t *testing.T) {
 	cfg := blockedConfig()
 	cfg.Tables[0].Mapping.OnFailed = outbox.OnFailedSkip
@@ -197,9 +196,9 @@ func TestATableIsSweptWhileItsKeysWait(t *testing.T) {
 	}
 }
 
-// A row without a key was parked and deleted, and a row with a key got its id. The page
-// of the park brings that row. The cluster's park may have earlier rows of its key, so it
-// is left to that sweep.
+// A row without a key was parked and deleted, and a row with a key got its id. The page for the park brings
+// the new row. Earlier rows of its key may be left under the cluster's park, so the new row is left to the
+// sweep of that park.
 func TestAPageOfARowBringsNoOtherRow(t *testing.T) {
 	cfg := blockedConfig()
 	c := New(cfg)
@@ -215,8 +214,8 @@ func TestAPageOfARowBringsNoOtherRow(t *testing.T) {
 	}
 }
 
-// The sweep of a parked stream leaves out a table with too many waiting keys, and brings
-// the others.
+// A sweep of the parked stream leaves out a table with too many waiting keys, and brings the rows of the
+// other tables.
 func TestACrowdedTableStopsNoOther(t *testing.T) {
 	cfg := blockedConfig()
 	other := *cfg.Tables[0]
@@ -236,8 +235,8 @@ func TestACrowdedTableStopsNoOther(t *testing.T) {
 	}
 }
 
-// While so many keys wait that their table is not swept, none of them waits for its time, so
-// that their budgets end. Keys whose attempts are not counted or not bounded do wait.
+// While so many keys wait that their table is not swept, they are tried without backoff, so that they use up
+// their budgets. Keys whose attempts are not counted, or not bounded, do wait.
 func TestKeysOfACrowdedTableHurry(t *testing.T) {
 	for name, x := range map[string]struct {
 		keys, budget, counted int
@@ -256,7 +255,7 @@ func TestKeysOfACrowdedTableHurry(t *testing.T) {
 			c.park(outbox.KeyScope(r), outbox.CauseRowError, "refused", epochStart.Add(time.Hour))
 		}
 		narrow := 0
-		for range 2 { // the table's park and keys take turns
+		for range 2 { // the table's park and the parks of keys take turns
 			if page := c.Take().Sweep; page != nil {
 				if page.Parts[0].Include[0].Kind == outbox.ScopeKey {
 					narrow = len(page.Parts[0].Include)
@@ -274,8 +273,8 @@ func TestKeysOfACrowdedTableHurry(t *testing.T) {
 	}
 }
 
-// When a table hurries, a page's row that cannot become a record uses up its budget at once. The page's good rows are
-// published; one that Kafka refuses is charged once. A small page ends that.
+// When a table hurries, a row of a page that cannot become a record uses up its budget at once. The page's
+// good rows are published. A row that Kafka refuses is charged one attempt. A small page ends this.
 func TestBadRowsOfACrowdedTable(t *testing.T) {
 	cfg := blockedConfig()
 	cfg.MaxKeys, cfg.MaxRetryingKeys, cfg.MaxRows, cfg.PageRows, cfg.SmallRound = 2, 6, 100, 20, 1
@@ -331,8 +330,8 @@ func TestBadRowsOfACrowdedTable(t *testing.T) {
 	charged("no flood is left", false, true)
 }
 
-// A key's park that awaits the answer to a charge is written after the answer, and not at all if the row is FAILED. If
-// a position waits for it, it is written at once.
+// A key's park may await the answer to the mark of an attempt. It is written after that answer, or not at
+// all if the row is FAILED. If a position waits for the park, it is written at once.
 func TestAParkIsWrittenWhenItsRowIsCharged(t *testing.T) {
 	for name, x := range map[string]struct {
 		with   func(c *Core)

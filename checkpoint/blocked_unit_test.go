@@ -8,7 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// blockedKey parks a key for the operator, because of the row.
+// blockedKey parks the row's key for the operator, and returns the park.
 func (c *Core) blockedKey(r *outbox.Row) *park {
 	c.block(r)
 	p := c.parks.ofKey(r)
@@ -16,8 +16,8 @@ func (c *Core) blockedKey(r *outbox.Row) *park {
 	return p
 }
 
-// A blocked key is not parked again for another FAILED row, unless the row it remembers is
-// FAILED no more.
+// A blocked key is not parked again for another FAILED row, unless the row that it remembers is no longer
+// FAILED.
 func TestAKeyIsBlockedOnce(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -39,7 +39,7 @@ func TestAKeyIsBlockedOnce(t *testing.T) {
 	}
 }
 
-// FAILED rows are looked at when their time has come, a page at a time, and not again before the next.
+// FAILED rows are looked at when they are due, one page at a time, and not again before they are due again.
 func TestFailedRowsAreLookedAt(t *testing.T) {
 	t.Parallel()
 	c, table, now := begun(t, outbox.PublishedStatus)
@@ -50,7 +50,7 @@ func TestFailedRowsAreLookedAt(t *testing.T) {
 	c.blockedKey(keyless).Next = now
 	later := c.blockedKey(rowOf(table, "later"))
 	later.Next = now.Add(time.Minute)
-	c.keyed(rowOf(table, "due")) // not the operator's
+	c.keyed(rowOf(table, "due")) // this key does not wait for the operator
 	sought := c.blockedKey(rowOf(table, "sought"))
 	sought.blocker, sought.Next = gone, now.Add(time.Minute)
 	for i := range c.cfg.PageRows {
@@ -83,7 +83,7 @@ func TestFailedRowsAreLookedAt(t *testing.T) {
 	}
 }
 
-// What a look at the FAILED row of a key says of the key.
+// The result of a look at the FAILED row of a key decides what happens to the key.
 func TestWhatALookAtAFailedRowSays(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -113,8 +113,8 @@ func TestWhatALookAtAFailedRowSays(t *testing.T) {
 	}
 }
 
-// The table is asked for FAILED rows of keys whose remembered row is gone, one question
-// at a time.
+// The table is asked for FAILED rows of the keys whose remembered row is gone. Only one such query is
+// outstanding.
 func TestFailedRowsAreSought(t *testing.T) {
 	t.Parallel()
 	c, table, now := begun(t, outbox.PublishedStatus)
@@ -134,7 +134,7 @@ func TestFailedRowsAreSought(t *testing.T) {
 	}
 }
 
-// Of the keys that were asked about, those without a FAILED row are free, and no others.
+// Of the keys that the query was about, those without a FAILED row are free. Other keys do not change.
 func TestWhatFailedRowsSay(t *testing.T) {
 	t.Parallel()
 	c, table, now := begun(t, outbox.PublishedStatus)
@@ -175,7 +175,7 @@ func TestWhatFailedRowsSay(t *testing.T) {
 	}
 }
 
-// Without an answer the keys stay blocked and are asked about again later. Other keys do not
+// If the query gets no answer, its keys stay blocked, and the query is repeated later. Other keys do not
 // change.
 func TestFailedRowsAreNotTold(t *testing.T) {
 	t.Parallel()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Times of the simulation differ by the monotonic clock, and are compared with
-// others, which have none, by the wall clock.
+// Two times of the simulation are compared by the monotonic clock. A time of the simulation and another
+// time, which has no monotonic clock, are compared by the wall clock.
 func TestClockTime(t *testing.T) {
 	before := clockTime(epochStart, 0)
 	after := clockTime(epochStart.Add(time.Second-time.Hour), time.Second) // set back by an hour
@@ -24,9 +24,9 @@ func TestClockTime(t *testing.T) {
 	}
 }
 
-// The wall clock was an hour behind and is set right, while the monotonic clock stands
-// still. What is due by the database's time counts from then, next to waits set by our
-// own clock before (seeds 1809, 68864 and 90349).
+// The wall clock was an hour behind and is set right, while the monotonic clock stands still. A wait for a
+// time of the database is measured from the new time. A wait that our own clock set before goes on as it was
+// (seeds 1809, 68864 and 90349).
 func TestNextTickAfterTheClockWasSet(t *testing.T) {
 	c := New(Config{WatchEvery: 3 * time.Second})
 	c.Tick(clockTime(epochStart.Add(-time.Hour), 0))

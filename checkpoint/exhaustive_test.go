@@ -16,12 +16,11 @@ import (
 
 var simWindow = flag.Int("sim.window", 1, "TestExhaustive: how many steps after the first deviation the second one may come")
 
-// TestExhaustive goes through small cases: three rows with two keys, one of them
-// refused once, in a stream that starts parked or streaming. A run without
-// deviations does everything in a fixed, fair order. Then everything else that
-// could happen instead is tried at every step (a crash of the server, the process
-// killed or stopped, a lost answer, a commit that waits for the standby, …), and
-// after each of these everything once more within a window of steps:
+// TestExhaustive runs small cases: three rows with two keys, one of which is refused once, in a stream that
+// starts parked or streaming. A run without deviations takes all events in a fixed, fair order. Then, at
+// every step, each other possible event is tried instead (a crash of the server, the process killed or
+// stopped, a lost answer, a commit that waits for the standby, …). After each of these, again each other
+// event is tried within a window of steps:
 //
 //	go test ./checkpoint -run TestExhaustive -sim.window=20 -timeout 1h
 func TestExhaustive(t *testing.T) {
@@ -34,12 +33,11 @@ func TestExhaustive(t *testing.T) {
 	}
 }
 
-// TestLeaseLoss goes through what two processes can do to each other: at every step
-// the leader loses its lead (its connection ends; it is stopped and the server gives
-// up on it; it is killed), and after that, for a window of steps, everything that
-// can happen instead of what is next: it goes on again, its batch, its mark or its
-// write of parks arrives late, the other one is faster, slower, or fails as well. Over
-// the whole rest of the run:
+// TestLeaseLoss runs what two processes can do to each other. At every step the leader loses its lead: its
+// connection ends, or it is stopped and the server gives up on it, or it is killed. After that, for a window
+// of steps, each possible event is tried in place of the next one: the process goes on; its batch, its mark
+// or its write of parks arrives late; the other process is faster or slower, or fails as well.
+// To cover the whole rest of the run:
 //
 //	go test ./checkpoint -run TestLeaseLoss -sim.window=1000 -timeout 2h
 func TestLeaseLoss(t *testing.T) {
@@ -56,16 +54,16 @@ func TestLeaseLoss(t *testing.T) {
 	}
 }
 
-// losses are the ways to lose the lead.
+// losses are the events by which a process loses its lead.
 var losses = []eventKind{evDrop, evFreeze, evKill}
 
 type smallCase struct {
 	name      string
 	slotThere bool
-	invisible bool // the first row waits for the standby
+	invisible bool // the first row's commit waits for the standby
 	procs     int
 	refused   int
-	lease     bool // the first deviation is a lost lead
+	lease     bool // the first deviation is the loss of the lead
 }
 
 func smallCases() []smallCase {
@@ -77,7 +75,7 @@ func smallCases() []smallCase {
 	}
 }
 
-// explore tries each deviation from the fixed order, and pairs of them.
+// explore tries each deviation from the fixed order, and pairs of deviations.
 func explore(t *testing.T, small smallCase) {
 	var runs atomic.Int64
 	straight := newGuided(nil)
@@ -105,7 +103,7 @@ func explore(t *testing.T, small smallCase) {
 	t.Logf("%d runs", runs.Load())
 }
 
-// deviate runs one deviation, and each second one that is near it.
+// deviate runs a case with the deviation, and then with each second deviation near it.
 func (s smallCase) deviate(t *testing.T, first []deviation) (runs int64) {
 	g := newGuided(first)
 	if !s.check(t, g) {
@@ -136,8 +134,8 @@ func (s smallCase) check(t *testing.T, g *guided) bool {
 
 type deviation struct{ step, choice int }
 
-// guided chooses the first option but where a deviation says otherwise, and
-// remembers how many options there were.
+// guided chooses the first option, except where a deviation says otherwise. It remembers how many options
+// there were.
 type guided struct {
 	calm
 	deviations []deviation
@@ -147,7 +145,7 @@ type guided struct {
 
 func newGuided(d []deviation) *guided { return &guided{deviations: d} }
 
-// choose chooses one of n.
+// choose returns one of the numbers 0 to n-1.
 func (g *guided) choose(n int) int {
 	step := len(g.options)
 	g.options = append(g.options, n)
@@ -167,7 +165,7 @@ func (g *guided) note(events []event) {
 	g.kinds = append(g.kinds[:len(g.options)], kinds)
 }
 
-// run is one small case from its start until all is settled.
+// run runs one small case from its start until all is settled.
 func (s smallCase) run(g *guided, trace func(string, ...any)) *violation {
 	w := s.world(g)
 	w.trace = trace
@@ -241,7 +239,7 @@ func (s smallCase) world(g *guided) *world {
 		}
 		w.addRow(t, r)
 		if i > 0 {
-			continue // commits as one of the events
+			continue // its commit is one of the events
 		}
 		w.commit(t, !s.invisible)
 	}
@@ -261,7 +259,7 @@ var (
 	}
 )
 
-// ordered lists what can happen: first what is next in the fixed order.
+// ordered lists the possible events. The first one is next in the fixed order.
 func (w *world) ordered() []event {
 	var events []event
 	for _, e := range w.list() {
@@ -276,7 +274,7 @@ func (w *world) ordered() []event {
 	return events
 }
 
-// rank is each kind's place; 0: it does not happen.
+// rank is the place of each kind in the fixed order; 0: the kind does not happen.
 var rank = func() (rank [numEvents]int) {
 	for i, k := range append(append([]eventKind(nil), fixed...), deviating...) {
 		rank[k] = i + 1
@@ -284,7 +282,7 @@ var rank = func() (rank [numEvents]int) {
 	return rank
 }()
 
-// doKind does one thing of a kind, if it is possible.
+// doKind takes one event of the kind, if one is possible.
 func (w *world) doKind(kind eventKind) {
 	for _, e := range w.list() {
 		if e.kind == kind {

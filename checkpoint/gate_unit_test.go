@@ -26,7 +26,7 @@ func published(c *Core) (ids []string) {
 	return ids
 }
 
-// Which rows a gate keeps: all, those of a wide park, or those of some keys.
+// A gate keeps all rows, those of a wide park, or those of some keys.
 func TestWhatAGateKeeps(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -47,9 +47,9 @@ func TestWhatAGateKeeps(t *testing.T) {
 	}
 }
 
-// Rows leave a gate in order. Up to its position a look comes first, a page at a time. Rows of a
-// waiting key wait behind it, rows of a park are left, and rows that always need a look go to
-// their queue.
+// Rows leave a gate in order. Rows up to its position are looked at first, one page at a time. Rows of a
+// waiting key wait behind it. Rows of a parked scope are left to the sweeper. Rows that always need a look
+// go to their table's queue.
 func TestHowRowsLeaveTheGate(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -89,7 +89,7 @@ func TestHowRowsLeaveTheGate(t *testing.T) {
 	}
 }
 
-// A gate stays while anything is behind it, or the WAL up to its position was not received.
+// A gate stays while rows are behind it, or while the WAL up to its position has not been received.
 func TestWhenAGateGoes(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -116,7 +116,7 @@ func TestWhenAGateGoes(t *testing.T) {
 	}
 }
 
-// A row behind the gate that is not visible yet is looked at again in a moment.
+// A row behind the gate that is not visible yet is looked at again after invisibleWait.
 func TestARowBehindTheGateIsLookedAtAgain(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -138,8 +138,8 @@ func TestARowBehindTheGateIsLookedAtAgain(t *testing.T) {
 	}
 }
 
-// A look that the database refuses parks its table, and the rows wait at the front again; a
-// claim that is outstanding has nothing to do with it.
+// A look that the database refuses parks its table, and its rows wait at the front again. An outstanding
+// claim is not affected.
 func TestARefusedLook(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -181,7 +181,7 @@ func TestARefusedLook(t *testing.T) {
 	}
 }
 
-// What a look says of a row.
+// The result of a look decides what happens to the row.
 func TestWhatALookSays(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -190,7 +190,7 @@ func TestWhatALookSays(t *testing.T) {
 		stays     bool
 		published bool
 		blocked   bool
-		wait      time.Duration // 0: it does not
+		wait      time.Duration // 0: the row does not wait
 	}{
 		"PENDING":             {outbox.CheckPending, nil, true, true, false, 0},
 		"settled":             {outbox.CheckSettled, nil, false, false, false, 0},
@@ -227,7 +227,7 @@ func TestWhatALookSays(t *testing.T) {
 	}
 }
 
-// What a look has added to a row counts as memory.
+// The bytes that a look adds to a row count as memory.
 func TestALookAddsToMemory(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []outbox.Claim{outbox.ClaimNone, outbox.ClaimRowLock} {
@@ -254,7 +254,7 @@ func TestALookAddsToMemory(t *testing.T) {
 	}
 }
 
-// Keys that wait are looked at when the first of them is due, and cost nothing before.
+// Waiting keys are looked at when the first of them is due. Before that they cost nothing.
 func TestTheFirstKeyToGoOn(t *testing.T) {
 	c, table, now := begun(t, outbox.PublishedStatus)
 	row := func(i int) *outbox.Row {
@@ -288,7 +288,7 @@ func TestTheFirstKeyToGoOn(t *testing.T) {
 	}
 }
 
-// While nothing is parked, waits or is stalled no row costs a copy of its key.
+// While nothing is parked, waiting or stalled, no row costs a copy of its key.
 func TestARowCostsNoKey(t *testing.T) {
 	c, table, _ := begun(t, outbox.PublishedStatus)
 	r := rowOf(table, "1")

@@ -8,7 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// handingBack is a Core that hands back two keys, in the middle of it.
+// handingBack returns a Core in the middle of a hand-back of two keys.
 func handingBack(t *testing.T) (c *Core, table *outbox.Table, a, b *park) {
 	t.Helper()
 	c, table, _ = begun(t, outbox.PublishedStatus)
@@ -19,7 +19,7 @@ func handingBack(t *testing.T) (c *Core, table *outbox.Table, a, b *park) {
 	return c, table, a, b
 }
 
-// A hand-back waits for the rows of its scopes that are in flight, and for no others.
+// A hand-back waits for the rows of its scopes that are in flight, and for no other rows.
 func TestAHandBackAwaitsItsRows(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -40,7 +40,8 @@ func TestAHandBackAwaitsItsRows(t *testing.T) {
 	}
 }
 
-// A hand-back has seen all when its page is whole, and every transaction that it asked for has ended.
+// A hand-back's page is complete if it has all rows, and every transaction that the hand-back waits for has
+// ended.
 func TestWhatAHandBackHasSeen(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -69,7 +70,7 @@ func TestWhatAHandBackHasSeen(t *testing.T) {
 	}
 }
 
-// The page of a hand-back that was given up brings nothing.
+// No row is published from the page of a hand-back that was given up.
 func TestThePageOfAHandBackThatIsGivenUp(t *testing.T) {
 	t.Parallel()
 	c, table, _, _ := handingBack(t)
@@ -82,8 +83,8 @@ func TestThePageOfAHandBackThatIsGivenUp(t *testing.T) {
 	}
 }
 
-// A key that fails again leaves the hand-back with what was kept of it; the others go on. While
-// parks are being removed, or with the last one, the hand-back is given up.
+// A key that fails again leaves the hand-back, and its kept rows are left to the sweeper. The other keys go
+// on. If the parks are being removed already, or the key is the last one, the hand-back is given up.
 func TestAKeyLeavesTheHandBack(t *testing.T) {
 	t.Parallel()
 	for _, removing := range []bool{false, true} {
@@ -113,7 +114,8 @@ func TestAKeyLeavesTheHandBack(t *testing.T) {
 	}
 }
 
-// The widest park goes first, and of two the one that was parked first.
+// The widest park is handed back first. Of two equally wide parks, the one that was parked first is handed
+// back first.
 func TestTheWidestParkIsHandedBackFirst(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)

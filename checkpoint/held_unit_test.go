@@ -7,7 +7,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// heldRow is a row that the sink asks about, and is looked at.
+// heldRow returns a Core and a row that the sink has asked about, and that is being looked at.
 func heldRow(t *testing.T) (*Core, *outbox.Row) {
 	t.Helper()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -23,7 +23,7 @@ func heldRow(t *testing.T) (*Core, *outbox.Row) {
 	return c, r
 }
 
-// answers are what the sink hears of the row.
+// answers returns what the sink is told about the row.
 func answers(r Ready) (a []outbox.Checked) {
 	for _, cmd := range r.Commands {
 		a = append(a, cmd.Looked...)
@@ -31,7 +31,7 @@ func answers(r Ready) (a []outbox.Checked) {
 	return a
 }
 
-// Which rows can take the place of another in the sink.
+// A row can take the place of another row in the sink only under some conditions.
 func TestWhatIsTheSamePlace(t *testing.T) {
 	t.Parallel()
 	row := outbox.Row{Cluster: "main", Topic: "t", Key: []byte("k"), Partition: -1}
@@ -91,7 +91,7 @@ func TestHeldRowUnderAnotherKey(t *testing.T) {
 	}
 }
 
-// One that names another partition than before keeps its place among its key's rows.
+// A held row that now names another partition keeps its place among its key's rows.
 func TestHeldRowThatNamesAnotherPartition(t *testing.T) {
 	t.Parallel()
 	c, r := heldRow(t)
@@ -126,7 +126,7 @@ func TestHeldRowWithAnotherTime(t *testing.T) {
 	}
 }
 
-// Held rows are looked at a page at a time, and all answers of a page are one command.
+// Held rows are looked at one page at a time. All answers of a page are one command.
 func TestHeldRowsAreLookedAtByPages(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)

@@ -44,7 +44,7 @@ func TestWhichRowsAreLate(t *testing.T) {
 	}
 }
 
-// behindLate is a late row, which is being looked at, and others behind it.
+// behindLate returns a late row, which is being looked at, and others behind it.
 func behindLate(t *testing.T) (c *Core, late *outbox.Row, row func(id string) *outbox.Row) {
 	t.Helper()
 	c, table, _ := begun(t, outbox.PublishedStatus)

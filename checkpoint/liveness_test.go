@@ -8,10 +8,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Without what is tested here nothing is lost, it only takes longer. So no invariant of
-// the simulation shows it.
+// Without the behaviour that is tested in this file nothing would be lost, it would only take longer. So no
+// invariant of the simulation shows it.
 
-// begun is a Core that streams one table, and the time that it was told.
+// begun returns a Core that streams one table, and the time that it was told.
 func begun(t *testing.T, published outbox.Published) (*Core, *outbox.Table, time.Time) {
 	t.Helper()
 	table := &outbox.Table{Schema: "public", Name: "outbox", Mapping: outbox.Mapping{Published: published}}

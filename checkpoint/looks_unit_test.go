@@ -9,7 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// looking is a Core with one table whose rows are looked at before they are published.
+// looking returns a Core with one table, whose rows are looked at before they are published.
 func looking(t *testing.T, m outbox.Mapping) (*Core, *outbox.Table, *lookQueue) {
 	t.Helper()
 	c, table, _ := begun(t, outbox.PublishedStatus)

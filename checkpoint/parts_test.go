@@ -9,8 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// What the parts of the Core promise about themselves. The simulation asks after
-// each step.
+// This file checks what the parts of the Core promise about themselves. The simulation runs these checks
+// after each step.
 
 func (c *Core) inconsistency() error {
 	if err := c.rows.inconsistency(); err != nil {
@@ -34,7 +34,8 @@ func (c *Core) inconsistency() error {
 	return c.handbackInconsistency()
 }
 
-// Each hold is a row's in memory, or waits for a park; and what is settled is not kept.
+// ledgerInconsistency checks that each hold belongs to a row in memory or waits for a park, and that settled
+// transactions are not kept.
 func (c *Core) ledgerInconsistency() error {
 	rows, unmarked := 0, map[string]int{}
 	for h := range c.rows.entries {
@@ -55,7 +56,7 @@ func (c *Core) ledgerInconsistency() error {
 			return fmt.Errorf("ledger: transaction %d has %d holds, ended %v", i, tx.holds, tx.ended)
 		}
 	}
-	leaves := c.draining // what is left to the next process is never confirmed
+	leaves := c.draining // the position never passes rows that are left to the next process
 	if want := rows + c.parks.holds; holds < want || holds > want && !leaves {
 		return fmt.Errorf("ledger: %d holds, of %d rows and %d that wait for parks", holds, rows, c.parks.holds)
 	}
@@ -67,7 +68,8 @@ func (c *Core) ledgerInconsistency() error {
 	return nil
 }
 
-// The counts are those of the entries, and the list has those in flight.
+// inconsistency checks that the counts agree with the entries, and that the list has exactly the rows in
+// flight.
 func (t *rowTable) inconsistency() error {
 	var count, bytes, published, grown, waiting, flying, listed int
 	for h := range t.entries {
@@ -111,7 +113,7 @@ func (t *rowTable) inconsistency() error {
 	return nil
 }
 
-// list and byScope have the same parks, and the counts are of them.
+// inconsistency checks that list and byScope have the same parks, and that the counts agree with them.
 func (s *parkSet) inconsistency() error {
 	for _, p := range s.list {
 		if err := p.inconsistency(); err != nil {
@@ -151,7 +153,7 @@ func (s *parkSet) inconsistency() error {
 	return nil
 }
 
-// A park knows nothing that only parks of other scopes and causes have.
+// inconsistency checks that a park has no data that only parks of other scopes and causes have.
 func (p *park) inconsistency() error {
 	kind, blocked := p.Scope.Kind, p.Cause == outbox.CauseBlocked
 	switch {
@@ -170,8 +172,8 @@ func (p *park) inconsistency() error {
 	return nil
 }
 
-// Each park is awake or asleep. A step would do nothing about those that sleep, were
-// it to look at all: not now, and not before NextTick.
+// sleepersInconsistency checks that each park is either awake or asleep. For a park that is asleep, a step
+// would have nothing to do, neither now nor before NextTick.
 func (c *Core) sleepersInconsistency() error {
 	awake := map[*park]bool{}
 	for _, p := range c.parks.awake {
@@ -181,7 +183,7 @@ func (c *Core) sleepersInconsistency() error {
 		if asleep := p.bed > 0; asleep == awake[p] || asleep && c.parks.asleep[p.bed-1] != p {
 			return fmt.Errorf("%v has bed %d, and is awake: %v", p.Scope, p.bed, awake[p])
 		}
-		if awake[p] || !p.wakesAt().After(c.now) { // it wakes with this step
+		if awake[p] || !p.wakesAt().After(c.now) { // the park wakes in this step
 			continue
 		}
 		asksOperator := (p.Cause == outbox.CauseBlocked || p.Unmarked()) && !p.Next.After(c.now)
@@ -195,7 +197,8 @@ func (c *Core) sleepersInconsistency() error {
 	return nil
 }
 
-// Each row that is queued is in its table's queue once, and no other row is.
+// inconsistency checks that each row in state queued is in its table's queue once, and that no other row is
+// there.
 func (s *looks) inconsistency(rows *rowTable) error {
 	places := map[uint32]int{}
 	claims := map[*claim]int{}
@@ -238,7 +241,7 @@ func (s *looks) inconsistency(rows *rowTable) error {
 	return nil
 }
 
-// A park awaits the rows that say so.
+// awaitingInconsistency checks that each park awaits exactly the rows that point to it.
 func (c *Core) awaitingInconsistency() error {
 	awaiting := map[*park]int{}
 	for e := range c.rows.flying() {
@@ -254,7 +257,8 @@ func (c *Core) awaitingInconsistency() error {
 	return nil
 }
 
-// A hand-back awaits the rows that say so, and keeps what its gate keeps.
+// handbackInconsistency checks that a hand-back awaits exactly the rows that point to it, and keeps the same
+// rows as its gate.
 func (c *Core) handbackInconsistency() error {
 	for _, p := range c.parks.list {
 		if p.phase == keeping && (c.hb == nil || !slices.Contains(c.hb.parks, p)) {
@@ -284,7 +288,8 @@ func (c *Core) handbackInconsistency() error {
 	return nil
 }
 
-// Rules of its own belong to a part with an invariant, not to one more field.
+// A part of the Core that has rules of its own gets a type with an invariant. It does not become one more
+// field of the Core.
 func TestTheCoreStaysSmall(t *testing.T) {
 	if n := reflect.TypeFor[Core]().NumField(); n >= 30 {
 		t.Errorf("Core has %d fields", n)

@@ -6,10 +6,9 @@ import (
 	"testing"
 )
 
-// How the rules of docs/internals/design.md are shown to be needed. Each rule of the Core
-// has a mutant of its source (test/mutants/rules.go), which must break an invariant in the
-// world that this file gives for it. The rules of what is around the Core (worldRules) are
-// switched off here.
+// This file shows that the rules of docs/internals/design.md are needed. Each rule of the Core has a mutant of
+// the source (test/mutants/rules.go), which must break an invariant in the world that this file defines for
+// the rule. The rules of the Core's surroundings (worldRules) are switched off here.
 
 // unseen are rules of the world that no seed needs, and which scenario shows them.
 var unseen = map[string]string{
@@ -104,7 +103,7 @@ func (p *plan) scarceWAL() {
 	p.cfg.WALBudget, p.weights[evRetained] = 600, 2*usual[evTake]
 }
 
-// worldOf is the world in which a rule is needed often.
+// worldOf returns the world in which a rule is needed often.
 func worldOf(rule string) switches { return switches{often: often[rule], about: about[rule]} }
 
 // Every rule of the world is needed: with it off, and all others in force, some

@@ -71,7 +71,7 @@ func (w *world) checkMissed(p outbox.Park) {
 	w.fail("missed", nil, "%v is parked for a row that the stream missed, and there is none", p.Scope)
 }
 
-// before says whether r comes before o in the WAL.
+// before reports whether r comes before o in the WAL.
 func (r *dbRow) before(o *dbRow) bool {
 	if r.tx == o.tx {
 		return r.n < o.n
@@ -108,7 +108,7 @@ func (w *world) checkStep() {
 	}
 }
 
-// leftToSweeper says whether the row may be PENDING below the confirmed position.
+// leftToSweeper reports whether the row may be PENDING below the confirmed position.
 func (w *world) leftToSweeper(r *dbRow) bool {
 	if r.foreign || r.requeued || r.scheduled() || r.missed || r.undone || r.taken || r.reissued {
 		return true
@@ -150,7 +150,7 @@ func (w *world) checkProc(p *proc) outbox.LSN {
 	return at
 }
 
-// unsettled says whether the row still has to be published or, where it has a
+// unsettled reports whether the row still has to be published or, where it has a
 // state, marked.
 func (r *dbRow) unsettled() bool {
 	if !r.table.Stateful() {
@@ -159,7 +159,7 @@ func (r *dbRow) unsettled() bool {
 	return r.status == statusPending
 }
 
-// blocked says whether the row waits behind a FAILED row of a key that only the
+// blocked reports whether the row waits behind a FAILED row of a key that only the
 // operator frees.
 func (w *world) blocked(r *dbRow) bool {
 	if r.table.Mapping.OnFailed != outbox.OnFailedBlock {
@@ -173,7 +173,7 @@ func (w *world) blocked(r *dbRow) bool {
 	return false
 }
 
-// settled says whether a healed world has come to rest.
+// settled reports whether a healed world has come to rest.
 func (w *world) settled() bool {
 	for _, t := range w.txns {
 		if t.state == txnOpen && t.xid != 0 || t.state == txnCommitted {
@@ -209,7 +209,7 @@ func (w *world) settled() bool {
 	return w.lock.p.idle()
 }
 
-// staysParked says whether a park waits for the operator: a blocked key's, or that of a
+// staysParked reports whether a park waits for the operator: a blocked key's, or that of a
 // table with too many of them.
 func (w *world) staysParked(p outbox.Park) bool {
 	if p.Scope.Kind >= outbox.ScopeKey {
@@ -239,7 +239,7 @@ func (w *world) rowSettled(r *dbRow) bool {
 		r.unmarked < 0 && r.copies > 0 && w.remembered(r)
 }
 
-// idle says whether nothing of the process is on its way.
+// idle reports whether nothing of the process is on its way.
 func (p *proc) idle() bool {
 	return len(p.sink.pending()) == 0 && len(p.sink.cmds) == 0 && len(p.outcomes) == 0 && len(p.marks) == 0 &&
 		len(p.answers) == 0 && p.change == nil && !p.dirty

@@ -10,11 +10,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file is the process of the simulation: a Core, a sink, a status updater,
-// a sweeper and the driver between them, as package pipeline has them. What the
-// driver owes the Core is written where it is done.
+// This file has the process of the simulation: a Core, a sink, a status updater, a sweeper and the driver
+// between them, as in package pipeline. Where the driver fulfils a duty to the Core, a comment says so.
 
-// proc is one process. It lives on over restarts, as a pod does.
+// proc is one process. It survives restarts, as a pod does.
 type proc struct {
 	w        *world
 	name     string
@@ -24,25 +23,25 @@ type proc struct {
 
 	core *Core
 	sink *sink
-	// terminal are rows that a look found SENT, FAILED or gone.
+	// terminal are rows that a look found to be SENT, FAILED or gone.
 	terminal map[*outbox.Row]bool
-	paused   []outbox.Park        // that it knows of
-	flew     map[*outbox.Row]bool // in flight when it heard of it
-	told     bool                 // Tick was called with the time that it is
+	paused   []outbox.Park        // the pauses that the process knows of
+	flew     map[*outbox.Row]bool // the rows that were in flight when it learned of them
+	told     bool                 // Tick was called with the present time
 	dirty    bool                 // Take is due
 	conn     *conn
-	epoch    int // the last that this process raised, with this Core; 0: none
+	epoch    int // the last epoch that this process raised with this Core; 0: none
 	start    outbox.LSN
 
-	failovers int           // that were before it led
-	readParks uint64        // the Core's clock when it had read the parks
+	failovers int           // number of failovers before this process led
+	readParks uint64        // the Core's generation when the parks had been read
 	skew      time.Duration // of its wall clock
 	retain    *retention
-	// quiet: nothing was put in since the last Take, after which NextTick said wake.
+	// quiet says that no input came since the last Take. After that Take, NextTick said wake.
 	quiet            bool
 	said             told
 	wake             time.Duration // by the monotonic clock; 0: never
-	asked, foundNone time.Time     // when rows that were missed were looked for, and none found
+	asked, foundNone time.Time     // when the last search for missed rows began, and when one found none
 
 	claiming *claimQuery
 	late     []*claimQuery // answers of earlier connections
@@ -53,18 +52,18 @@ type proc struct {
 	rewatch *query[[]*outbox.Row, []*outbox.Row]
 	failed  *query[struct{}, []*outbox.Row]
 
-	change *outbox.ParkChange // outstanding
-	write  *parkWrite         // the try under way
+	change *outbox.ParkChange // the outstanding change
+	write  *parkWrite         // the present try to write it
 
 	marks    []outbox.Mark
 	answers  []outbox.Marked
 	outcomes []outbox.Outcome
 	states   []outbox.ClusterState
 
-	// Of exactly once, with tables without state.
+	// For exactly-once delivery with tables without state.
 	published exactlyonce.Published
 	positions map[string]*exactlyonce.Positions
-	last      map[string]uint64 // units delivered and not noted
+	last      map[string]uint64 // units that are delivered, but not noted
 	noting    *noting
 }
 
@@ -78,13 +77,13 @@ type query[Q, A any] struct {
 	refuse *outbox.Table
 }
 
-// conn is a replication connection that leads.
+// conn is a replication connection on which the process leads.
 type conn struct {
 	w         *world
 	p         *proc
-	alive     bool // as the server sees it
+	alive     bool // from the point of view of the server
 	parks     []outbox.Park
-	lacking   []*outbox.Table // of the publication, as it was found
+	lacking   []*outbox.Table // tables that the publication was found to lack
 	haveParks bool
 	inspected bool
 	sound     bool
@@ -96,17 +95,17 @@ type conn struct {
 	cur       *walRec
 	begun     bool
 	pos       int
-	unread    map[*outbox.Table]bool // TableBroken was said
-	confirm   outbox.LSN             // highest Confirm seen
+	unread    map[*outbox.Table]bool // tables for which TableBroken was called
+	confirm   outbox.LSN             // the highest result of Confirm
 
-	recovered bool // of exactly once: the journals were read
+	recovered bool // with exactly-once delivery: the journals were read
 	read      []string
 	left      []*outbox.Row
 }
 
 func (p *proc) String() string { return p.name }
 
-// sawTerminal remembers what a look said.
+// sawTerminal remembers the rows that a look found to be terminal.
 func (p *proc) sawTerminal(answers []outbox.Checked) {
 	for _, a := range answers {
 		if a.State == outbox.CheckFailed || a.State == outbox.CheckSettled {
@@ -140,7 +139,7 @@ func (p *proc) voidQueries() {
 	p.check, p.sweep, p.watch, p.rewatch, p.failed = nil, nil, nil, nil, nil
 }
 
-// input gives the Core an input: time first, and Take now or later.
+// input gives the Core an input: it sets the time first, and calls Take now or later.
 func (p *proc) input(f func()) {
 	if !p.told {
 		p.core.Tick(p.clock())
@@ -153,7 +152,7 @@ func (p *proc) input(f func()) {
 	}
 }
 
-// take carries out what the Core wants.
+// take carries out what the Core demands.
 func (p *proc) take() {
 	w := p.w
 	p.dirty = false
@@ -176,7 +175,7 @@ func (p *proc) take() {
 	}
 }
 
-// told is what notes have said, and the list of parks as it was shown last.
+// told is what notes have told so far, and the list of parks as it was last shown.
 type told struct {
 	mode    outbox.Mode
 	parked  map[outbox.Scope]bool
@@ -184,8 +183,8 @@ type told struct {
 	changes uint64
 }
 
-// checkNotes checks that notes tell of every park and mode once, and that nothing about parks
-// changes without being counted.
+// checkNotes checks that notes report every park and every mode once, and that ParkChanges counts each
+// change of the parks.
 func (p *proc) checkNotes(notes []Note) {
 	c, said := p.core, &p.said
 	for _, n := range notes {
@@ -222,7 +221,7 @@ func (p *proc) checkNotes(notes []Note) {
 	}
 }
 
-// expectedMode is what the modes mean.
+// expectedMode returns the mode that the Core must have, according to the definitions of the modes.
 func (c *Core) expectedMode() outbox.Mode {
 	stream := c.parks.of(outbox.StreamScope())
 	for _, is := range []struct {
@@ -242,7 +241,7 @@ func (c *Core) expectedMode() outbox.Mode {
 	return outbox.ModeStream
 }
 
-// tell puts the Core's notes into the story.
+// tell writes the Core's notes into the story.
 func (p *proc) tell(notes []Note) {
 	if n := len(p.core.Parks()); n != len(p.core.parks.list) {
 		p.w.fail("contract", nil, "%v: %d parks are listed, there are %d", p, n, len(p.core.parks.list))
@@ -265,7 +264,7 @@ func (p *proc) tell(notes []Note) {
 	}
 }
 
-// ask puts the requests of a Ready on their way.
+// ask sends the requests of a Ready.
 func (p *proc) ask(r *Ready) {
 	w := p.w
 	if p.conn == nil && (len(r.Check) > 0 || len(r.Claim) > 0 || r.Sweep != nil || r.Watch != nil || len(r.Rewatch) > 0 || r.Failed) {
@@ -307,14 +306,14 @@ func (p *proc) ask(r *Ready) {
 	}
 }
 
-// early reads the insert position too early, for the rule that forbids it.
+// early reads the insert position too early, if the rule that forbids this is off.
 func (p *proc) early(at *outbox.LSN, read *bool) {
 	if p.w.off.insertAfterSnapshot {
 		*at, *read = p.w.insert, true
 	}
 }
 
-// describe prints a sweep request shortly.
+// describe prints a sweep request in a short form.
 type describe struct{ *outbox.SweepRequest }
 
 func (d describe) String() string {
@@ -338,21 +337,21 @@ func (p *proc) lead() {
 		w.epoch = old
 		for _, l := range w.kafka.log[published:] {
 			if l.proc == p && !w.plan.once {
-				l.row.allowed++ // who led before may lead again, with these rows in memory, and nothing says that another led in between
+				l.row.allowed++ // the former leader may lead again with these rows in memory, and nothing tells it that another process led in between
 			}
 		}
 	})
 	w.ownXID()
-	w.lastEpoch++ // a failover takes the epoch back, and yet none is used twice
+	w.lastEpoch++ // a failover undoes the epoch in the database; still, no epoch is used twice
 	w.epoch = w.lastEpoch
 	w.note("%v: leads, epoch %d", p, w.epoch)
 	for _, o := range w.procs {
 		if o != p && o.up && o.core != nil {
-			o.excuse() // what it still has on its way may be published again
+			o.excuse() // the rows that it still has on their way may be published again
 		}
 	}
-	// Another led in between: what this Core believes and has outstanding
-	// (a removal of a park, say) is void.
+	// Another process led in between. So everything is void that this Core believes and has outstanding, a
+	// removal of a park for example.
 	if p.epoch != 0 && (p.epoch != old && !w.off.epochContinuity || w.plan.once && !w.offOnce.voidCore) {
 		c := p.conn
 		p.dispose("another led in between")
@@ -362,7 +361,7 @@ func (p *proc) lead() {
 	p.epoch, p.failovers = w.epoch, w.failovers
 }
 
-// connectStep goes on with start or reconnect, one thing at a time.
+// connectStep takes the next step of a start or reconnect.
 func (p *proc) connectStep() {
 	w, c := p.w, p.conn
 	switch {
@@ -381,7 +380,7 @@ func (p *proc) connectStep() {
 	}
 }
 
-// connect tells the Core. START_REPLICATION happens here when streaming.
+// connect calls Connect. If streaming, START_REPLICATION happens here.
 func (p *proc) connect(streaming bool) {
 	w, c := p.w, p.conn
 	if streaming {
@@ -420,7 +419,7 @@ func scopes(parks []outbox.Park) []outbox.Scope {
 	return list
 }
 
-// begin is START_REPLICATION: whole transactions from the confirmed position.
+// begin is START_REPLICATION: it streams whole transactions from the confirmed position on.
 func (c *conn) begin(p *proc) {
 	w := c.w
 	from := w.slot.confirmed
@@ -438,8 +437,8 @@ func (c *conn) begin(p *proc) {
 	}
 }
 
-// excuseFrom allows one more copy of what was published and not confirmed: no
-// state keeps it from being streamed again.
+// excuseFrom allows one more copy of each row that was published and not confirmed. There is no status that
+// keeps such a row from being streamed again.
 func (w *world) excuseFrom(at outbox.LSN) {
 	for _, r := range w.rows {
 		if r.tx.state == txnCommitted && r.tx.commit >= at {
@@ -448,8 +447,7 @@ func (w *world) excuseFrom(at outbox.LSN) {
 	}
 }
 
-// failedRows gives one FAILED row of every key that waits for the operator, as
-// the sweeper does.
+// failedRows returns one FAILED row of each key that waits for the operator, as the sweeper does.
 func (w *world) failedRows() []*outbox.Row {
 	var failed []*outbox.Row
 	have := map[outbox.Scope]bool{}
@@ -464,7 +462,7 @@ func (w *world) failedRows() []*outbox.Row {
 	return failed
 }
 
-// failedRefused gives a table that refuses the statement about FAILED rows.
+// failedRefused returns a table that refuses the query for FAILED rows, or nil.
 func (w *world) failedRefused() *outbox.Table {
 	for _, t := range w.plan.tables {
 		if t.Mapping.OnFailed == outbox.OnFailedBlock && w.broken[t] {
@@ -474,7 +472,7 @@ func (w *world) failedRefused() *outbox.Table {
 	return nil
 }
 
-// dropped ends the connection on the server's side: lock and slot are free.
+// dropped ends the connection on the server's side: the lock and the slot are free.
 func (c *conn) dropped() {
 	c.alive = false
 	if c.w.lock == c {
@@ -486,7 +484,7 @@ func (c *conn) dropped() {
 	c.w.note("%v: its replication connection ends", c.p)
 }
 
-// notice is the process seeing that its connection is gone.
+// notice makes the process see that its connection is gone.
 func (p *proc) notice() {
 	p.w.note("%v: notices", p)
 	p.conn = nil
@@ -506,7 +504,7 @@ func (p *proc) notice() {
 	}
 }
 
-// sessionsEnded: every other connection of the process broke, too.
+// sessionsEnded breaks every other connection of the process, too.
 func (p *proc) sessionsEnded() {
 	if p.write != nil && !p.write.ran && p.w.chance(50) {
 		p.w.runParks(p.write)
@@ -547,11 +545,11 @@ func (t *txn) begun() outbox.Transaction {
 	return outbox.Transaction{XID: uint32(t.xid), Commit: t.commit, End: t.end, Time: t.committedAt.UnixMicro()}
 }
 
-// maxChunk is the most rows fed at once.
+// maxChunk is the maximum number of rows in one input.
 const maxChunk = 3
 
-// receiveRows feeds some rows. A table whose definition, at this place of the
-// WAL, does not fit its mapping is told once and passed over.
+// receiveRows gives the Core some rows. If a table's definition at this place of the WAL does not fit its
+// mapping, the process reports this once and skips the table's rows.
 func (p *proc) receiveRows(t *txn) {
 	w, c := p.w, p.conn
 	var rows []*outbox.Row
@@ -589,7 +587,7 @@ func (p *proc) definition(t *outbox.Table, broken bool) {
 	}
 }
 
-// brokenAt says how the table's definition was when the transaction committed.
+// brokenAt reports whether the table's definition was broken when the transaction committed.
 func (w *world) brokenAt(t *outbox.Table, tx *txn) bool {
 	broken := false
 	for _, rec := range w.wal {
@@ -628,7 +626,7 @@ func (p *proc) status() {
 // tryParks starts a write of the outstanding change.
 func (p *proc) tryParks() { p.write = &parkWrite{change: *p.change, epoch: p.epoch, conn: p.conn} }
 
-// parksAnswered is the end of a try.
+// parksAnswered ends a try to write parks.
 func (p *proc) parksAnswered(lost bool) {
 	x := p.write
 	p.write = nil
@@ -636,9 +634,9 @@ func (p *proc) parksAnswered(lost bool) {
 	case x.fenced && x.epoch == p.epoch:
 		p.discard("its epoch is over")
 	case x.orphan && x.conn == p.conn:
-		p.notice() // its connection has ended: it is tried again with the next one
+		p.notice() // its connection has ended: it is tried again on the next one
 	case x.fenced || x.orphan:
-		// of an earlier connection of this process: tried again
+		// the try belongs to an earlier connection of this process, and is repeated
 	case lost:
 		p.w.note("%v: outcome of the parks is unknown", p)
 		p.change = nil
@@ -652,8 +650,8 @@ func (p *proc) parksAnswered(lost bool) {
 
 // ---- marks
 
-// runBatch writes some marks in one transaction. unsure: the answer to its COMMIT
-// gets lost, and all of them were written, or none.
+// runBatch writes some marks in one transaction. With unsure, the answer to its COMMIT gets lost: either all
+// marks were written, or none.
 func (p *proc) runBatch(list []int, unsure bool) {
 	w := p.w
 	from := w.intn(len(list))
@@ -669,14 +667,14 @@ func (p *proc) runBatch(list []int, unsure bool) {
 	}
 }
 
-// believe takes a mark for written.
+// believe takes the mark as written.
 func (p *proc) believe(i int) {
 	m := p.marks[i]
 	p.marks = append(p.marks[:i:i], p.marks[i+1:]...)
 	p.answers = append(p.answers, outbox.Marked{Row: m.Row, Kind: m.Kind, State: outbox.MarkedSettled})
 }
 
-// runMark executes one mark, the earliest of its row.
+// runMark writes one mark, which is the earliest of its row.
 func (p *proc) runMark(i int, lost bool) {
 	m := p.marks[i]
 	a := p.w.mark(m)
@@ -710,8 +708,7 @@ func (p *proc) markable() (list []int) {
 
 // ---- ends
 
-// held gives the rows that this process may have published without the
-// database saying so.
+// held returns the rows that this process may have published, while the database does not know it.
 func (p *proc) held() map[*dbRow]bool {
 	rows := map[*dbRow]bool{}
 	add := func(row *outbox.Row) { rows[p.w.row(row)] = true }
@@ -743,7 +740,7 @@ func (p *proc) held() map[*dbRow]bool {
 	return rows
 }
 
-// excuse allows one more copy of what the process holds.
+// excuse allows one more copy of each row that held returns.
 func (p *proc) excuse() {
 	if p.w.plan.once {
 		return
@@ -755,7 +752,7 @@ func (p *proc) excuse() {
 	}
 }
 
-// discard ends the leadership and the Core; the process starts over.
+// discard ends the leadership and the Core. The process starts again.
 func (p *proc) discard(why string) {
 	p.w.note("%v: starts over: %s", p, why)
 	p.dispose(why)
@@ -767,7 +764,7 @@ func (p *proc) discard(why string) {
 	p.fresh()
 }
 
-// dispose leaves what is on its way behind as strays.
+// dispose leaves requests that are on their way behind as strays.
 func (p *proc) dispose(string) {
 	w := p.w
 	p.excuse()

@@ -8,12 +8,11 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file is faults of the simulation that came later: prepared transactions,
-// tables that the publication lacks, locked rows, retention, clocks that are
-// wrong, topics that get more partitions.
+// This file has further faults of the simulation: prepared transactions, tables that the publication lacks,
+// locked rows, retention, wrong clocks, and topics that get more partitions.
 
-// row finds what a statement about a row finds: the row that exists with its id and
-// creation time, else the last that did.
+// row returns the row to which a statement applies: the existing row with this id and creation time, or else
+// the last row that had them.
 func (w *world) row(row *outbox.Row) *dbRow {
 	var last *dbRow
 	for _, r := range w.byID[rowID{table: row.Table, id: row.ID}] {
@@ -32,8 +31,7 @@ func (w *world) table(name string) *outbox.Table {
 	return w.plan.tables[slices.IndexFunc(w.plan.tables, func(t *outbox.Table) bool { return t.String() == name })]
 }
 
-// listReissue gives rows that an application deletes, and inserts another with the
-// same id.
+// listReissue lists rows that an application can delete, and then insert another row with the same id.
 func (w *world) listReissue() {
 	for _, r := range w.rows {
 		if !r.exists() || r.taken || r.locked || w.lockOf(r) != nil || len(w.rows) >= maxRows || !w.chance(30) {
@@ -53,7 +51,7 @@ func (w *world) listReissue() {
 	}
 }
 
-// listUnmarked gives rows whose marks begin to be refused.
+// listUnmarked lists rows whose marks can begin to be refused.
 func (w *world) listUnmarked() {
 	for _, r := range w.rows {
 		if r.exists() && r.status == statusPending && r.unmarked == 0 && !r.taken && w.chance(20) {
@@ -65,19 +63,18 @@ func (w *world) listUnmarked() {
 	}
 }
 
-// remembered says that our schema knows that the row was published.
+// remembered reports whether our schema knows that the row was published.
 func (w *world) remembered(r *dbRow) bool {
 	p, ok := w.parks[outbox.RowScope(r.probe())]
 	return ok && p.Unmarked() || w.plan.once && w.tallyOf(r.cluster).left[r]
 }
 
-// stuck says that the row can neither be published nor be charged, for ever: its key
-// waits for the operator.
+// stuck reports whether the row can never be published or charged, because its key waits for the operator.
 func (r *dbRow) stuck() bool {
 	return r.exists() && r.status == statusPending && r.unmarked < 0 && r.copies == 0 && (r.poison < 0 || r.bad != nil)
 }
 
-// behindStuck says whether the row is stuck, or of the key of one that is.
+// behindStuck reports whether a row of the same key is stuck.
 func (w *world) behindStuck(row *outbox.Row) bool {
 	return slices.ContainsFunc(w.rows, func(r *dbRow) bool {
 		return r.stuck() && outbox.KeyScope(r.probe()) == outbox.KeyScope(row)
@@ -86,7 +83,7 @@ func (w *world) behindStuck(row *outbox.Row) bool {
 
 // ---- prepared transactions
 
-// listPrepared gives what can happen to a transaction that is ready to commit.
+// listPrepared lists what can happen to a transaction that is ready to commit.
 func (w *world) listPrepared(t *txn) {
 	switch {
 	case t.prepared:
@@ -97,8 +94,8 @@ func (w *world) listPrepared(t *txn) {
 	}
 }
 
-// prepare is PREPARE TRANSACTION: its session goes, it stays. Were the slot made
-// with two_phase, the WAL would bring it here.
+// prepare is PREPARE TRANSACTION: the transaction outlives its session. With a two_phase slot, the WAL would
+// bring it here.
 func (w *world) prepare(t *txn) {
 	w.note("database: xid %d is prepared", t.xid)
 	t.prepared = true
@@ -110,8 +107,8 @@ func (w *world) prepare(t *txn) {
 	}
 }
 
-// uncommit is a failover to before the commit: a prepared transaction is there
-// still, ready to be committed once more.
+// uncommit is a failover to a position before the commit. A prepared transaction still exists there, and can
+// be committed again.
 func (w *world) uncommit(t *txn) {
 	t.state, t.visible, t.undone = txnLost, false, true
 	if !t.prepared {
@@ -127,14 +124,14 @@ func (w *world) uncommit(t *txn) {
 
 // ---- the publication
 
-// toldOf says whether rows of the table are the sweeper's for sure: the leader found
-// that the publication lacks it, and its park is durable.
+// toldOf reports whether rows of the table are certain to be left to the sweeper: the leader found that the
+// publication lacks the table, and the table's park is durable.
 func (w *world) toldOf(t *outbox.Table) bool {
 	_, parked := w.parks[outbox.TableScope(t)]
 	return (parked || w.off.uncoveredTold) && w.lock != nil && w.lock.connected && slices.Contains(w.lock.lacking, t)
 }
 
-// lacking are the tables that a new connection finds the publication to lack.
+// lacking returns the tables that a new connection finds missing from the publication.
 func (w *world) lacking() (tables []*outbox.Table) {
 	for _, t := range w.plan.tables {
 		if w.lacks[t] {
@@ -151,8 +148,8 @@ func (w *world) uncover(t *outbox.Table, lacks bool) {
 	w.lacks[t] = lacks
 }
 
-// listPublication is the driver's regular look at the publication: the connection
-// ends when it is not what it was at its start.
+// listPublication is the driver's regular check of the publication. The connection ends if the publication
+// has changed since the connection's start.
 func (w *world) listPublication(p *proc) {
 	for _, t := range w.plan.tables {
 		lacked := slices.Contains(p.conn.lacking, t)
@@ -168,7 +165,7 @@ func (w *world) listPublication(p *proc) {
 
 // ---- the operator
 
-// listPause gives what operators can pause and resume.
+// listPause lists what operators can pause and resume.
 func (w *world) listPause() {
 	scopes := []outbox.Scope{outbox.StreamScope()}
 	for _, t := range w.plan.tables {
@@ -187,7 +184,7 @@ func (w *world) listPause() {
 	}
 }
 
-// listPaused is the driver's regular look at what is paused.
+// listPaused is the driver's regular query for the scopes that are paused.
 func (w *world) listPaused(p *proc) {
 	if p.conn == nil || !p.conn.connected || slices.Equal(p.paused, w.paused) {
 		return
@@ -199,8 +196,8 @@ func (w *world) listPaused(p *proc) {
 	})
 }
 
-// sees notes what the process knows to be paused from now on. What is on its way to the
-// sink by then goes there.
+// sees notes which scopes the process knows to be paused from now on. Rows that are on their way to the sink
+// by then still go there.
 func (p *proc) sees(paused []outbox.Park) {
 	p.paused, p.flew = paused, map[*outbox.Row]bool{}
 	for e := range p.core.rows.flying() {
@@ -208,7 +205,7 @@ func (p *proc) sees(paused []outbox.Park) {
 	}
 }
 
-// checkPaused checks that nothing is published of what the process knows to be paused.
+// checkPaused checks that no row is published of a scope that the process knows to be paused.
 func (p *proc) checkPaused(commands []outbox.Command) {
 	for _, c := range commands {
 		for _, row := range c.Publish {
@@ -223,7 +220,7 @@ func (p *proc) checkPaused(commands []outbox.Command) {
 
 // ---- rows
 
-// listLocks gives rows that applications lock and unlock.
+// listLocks lists rows that applications lock and unlock.
 func (w *world) listLocks() {
 	for _, r := range w.rows {
 		switch {
@@ -235,7 +232,7 @@ func (w *world) listLocks() {
 	}
 }
 
-// listRetention gives rows that were sent long ago and may go.
+// listRetention lists rows that were sent long ago and may be deleted.
 func (w *world) listRetention() {
 	for _, r := range w.rows {
 		if r.exists() && r.status == statusSent && !r.foreign && !r.taken && !r.locked && w.lockOf(r) == nil && r.table.Mapping.Published == outbox.PublishedStatus {
@@ -244,17 +241,16 @@ func (w *world) listRetention() {
 	}
 }
 
-// retainAfter is the age of rows that were not sent from which retention deletes
-// them.
+// retainAfter is the age from which retention deletes unsent rows.
 const retainAfter = 4 * time.Second
 
-// retention is one round for rows that were not sent.
+// retention is one round that deletes unsent rows.
 type retention struct {
 	table  *outbox.Table
 	flying []string
 }
 
-// listRetain gives the process's retention of rows that were not sent.
+// listRetain lists the steps of the process's retention of unsent rows.
 func (w *world) listRetain(p *proc) {
 	if w.healing || p.conn == nil || !p.conn.connected || p.core.cfg.Shadow {
 		return
@@ -270,8 +266,8 @@ func (w *world) listRetain(p *proc) {
 	}
 }
 
-// deleteUnsent leaves rows alone that were in flight when it began. What came
-// into flight since is delivered all the same.
+// deleteUnsent does not delete rows that were in flight when the round began. Rows that came into flight
+// later are delivered all the same.
 func (p *proc) deleteUnsent(x *retention) {
 	w := p.w
 	flying := p.core.InFlight(x.table)
@@ -295,14 +291,14 @@ func (p *proc) deleteUnsent(x *retention) {
 
 // ---- clocks
 
-// clock is the process's time: what its wall clock says, and a monotonic one that
+// clock returns the process's time, which has a wall clock that may be wrong and a monotonic clock that
 // nobody sets.
 func (p *proc) clock() time.Time {
 	return clockTime(p.w.now.Add(p.skew), p.w.now.Sub(epochStart))
 }
 
-// clockTime makes a time of both clocks, as time.Now does. Package time has no
-// way to say them apart; TestClockTime holds it to what it shows.
+// clockTime makes a time with both clocks, as time.Now does. Package time has no function for this.
+// TestClockTime checks that such a time behaves as it should.
 func clockTime(wall time.Time, monotonic time.Duration) time.Time {
 	const hasMonotonic, shift = 1 << 63, 30
 	parts := struct {
@@ -315,7 +311,7 @@ func clockTime(wall time.Time, monotonic time.Duration) time.Time {
 
 var wallStart = time.Date(1885, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 
-// skews are what a wall clock may be wrong by.
+// skews are the errors that a wall clock may have.
 var skews = [...]time.Duration{0, 0, 20 * time.Millisecond, -20 * time.Millisecond, 3 * time.Second, -3 * time.Second, time.Hour, -time.Hour}
 
 func (w *world) listSkew(p *proc) {
@@ -326,7 +322,7 @@ func (w *world) listSkew(p *proc) {
 	})
 }
 
-// listPace bounds how fast rows come into memory for a while.
+// listPace limits, for a while, how fast rows come into memory.
 func (w *world) listPace(p *proc) {
 	if p.frozen {
 		return
@@ -338,7 +334,7 @@ func (w *world) listPace(p *proc) {
 	})
 }
 
-// busy checks that a round that found nothing is not repeated at once.
+// busy checks that a round of the watch that found nothing is not repeated at once.
 func (p *proc) busy() {
 	now := p.core.now
 	if p.asked.Equal(now) && p.foundNone.Equal(now) {
@@ -347,7 +343,7 @@ func (p *proc) busy() {
 	p.asked, p.foundNone = now, time.Time{}
 }
 
-// tick tells the time and nothing else.
+// tick sets the time, without another input.
 func (p *proc) tick() {
 	quiet := p.quiet
 	p.core.Tick(p.clock())
@@ -358,14 +354,14 @@ func (p *proc) tick() {
 	}
 }
 
-// checkWake checks that NextTick is no later than the next thing to be done, if
-// nothing happens until then.
+// checkWake checks that NextTick is no later than the next thing that has to be done if no input comes
+// before.
 func (p *proc) checkWake(r *Ready) {
 	now := p.w.now.Sub(epochStart)
 	if p.quiet && (p.wake == 0 || now < p.wake) && !r.empty() {
 		p.w.fail("contract", nil, "%v: there is something to do before NextTick says so, %v: %+v", p, p.wake-now, *r)
 	}
-	p.quiet, p.wake = p.told, 0 // else the clock may have been set since the last Tick
+	p.quiet, p.wake = p.told, 0 // otherwise the clock may have been set since the last Tick
 	if next := p.core.NextTick(); !next.IsZero() {
 		if !next.After(p.core.now) {
 			p.w.fail("contract", nil, "%v: NextTick is past", p)
@@ -378,7 +374,7 @@ func (r *Ready) empty() bool {
 	return len(r.Commands)+len(r.Marks)+len(r.Check)+len(r.Unclaim)+len(r.Claim)+len(r.Rewatch) == 0 && r.Sweep == nil && r.Watch == nil && !r.Failed && r.Parks == nil
 }
 
-// checkCauses checks that each row of a page is counted, for one cause.
+// checkCauses checks that each row of a page is counted, under exactly one cause.
 func (p *proc) checkCauses(rows []*outbox.Row) {
 	n := 0
 	for _, some := range p.core.Causes(rows) {
@@ -389,12 +385,12 @@ func (p *proc) checkCauses(rows []*outbox.Row) {
 	}
 }
 
-// rowBytes is the most that a row of the simulation holds.
+// rowBytes is the maximum size of a row of the simulation.
 var rowBytes = new(outbox.Row).Size() + 44
 
 // ---- partitions
 
-// addPartition is an operator's.
+// addPartition is an operator who adds a partition.
 func (w *world) addPartition(topic string) {
 	w.kafka.partitions[topic]++
 	w.note("kafka: topic %s has %d partitions", topic, w.kafka.parts(topic))
@@ -402,8 +398,8 @@ func (w *world) addPartition(topic string) {
 
 func (k *kafka) parts(topic string) int { return 2 + k.partitions[topic] }
 
-// listPartitions: a sink hears of new partitions whenever it asks. What waits
-// in the topic's queues waits for what is on the wire; then all go their new ways.
+// listPartitions: a sink learns of new partitions whenever it asks. Rows in the topic's queues wait for the
+// rows on the wire. Then all of them go to their new partitions.
 func (s *sink) listPartitions() {
 	for _, cl := range s.w.plan.clusters {
 		for _, topic := range topics[:s.w.plan.topics] {
@@ -420,7 +416,7 @@ func topicID(cluster, topic string) string { return cluster + "/" + topic }
 
 func (s *sink) known(id string) int { return 2 + s.partitions[id] }
 
-// adopt takes new partitions on, or begins to drain the topic for them.
+// adopt begins to use new partitions, or begins to drain the topic for them.
 func (s *sink) adopt(cluster, topic string) {
 	id := topicID(cluster, topic)
 	if s.w.off.drainsTopic {
@@ -452,9 +448,9 @@ func (s *sink) adopt(cluster, topic string) {
 	waiting.queue = nil
 }
 
-// move takes items from one queue to another, which owes their outcomes then. What
-// waits for partitions is joined in front: what was on the wire when the draining
-// began comes back later than what is behind it.
+// move takes items from one queue to another, which then owes their outcomes. Items that wait for partitions
+// are put in front: items that were on the wire when the draining began come back later than those behind
+// them.
 func (s *sink) move(items []*item, from, to *partitionQueue) {
 	for _, it := range items {
 		from.order = slices.DeleteFunc(from.order, func(o *item) bool { return o == it })
@@ -467,5 +463,5 @@ func (s *sink) move(items []*item, from, to *partitionQueue) {
 	to.order = append(to.order, items...)
 }
 
-// draining is the queue of a topic where rows wait that have no partition yet.
+// draining is the number of the queue where a topic's rows wait that have no partition yet.
 const draining = -1

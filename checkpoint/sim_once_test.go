@@ -96,7 +96,7 @@ func (p *plan) keepsNoState() {
 
 // ---- the sink
 
-// listOnce gives what the transaction of a cluster can do.
+// listOnce lists what the transaction of a cluster can do.
 func (s *sink) listOnce(cl string) {
 	w, tx := s.w, s.txs[cl]
 	switch {
@@ -195,7 +195,7 @@ func (s *sink) answerOnce(tx *onceTx, b *batch) {
 	s.emit()
 }
 
-// inTransaction says whether rows of the queue may come back when their transaction is
+// inTransaction reports whether rows of the queue may come back when their transaction is
 // aborted.
 func (s *sink) inTransaction(l *partitionQueue) bool {
 	tx := s.txs[l.cluster]
@@ -371,7 +371,7 @@ func (w *world) leave(cl string, r *dbRow, left bool) {
 	t.left[r] = left
 }
 
-// later says that the row is not there and may come to be.
+// later reports whether the row is not there and may come to be.
 func (r *dbRow) later() bool { return r.tx.running() && !r.deleted }
 
 // recover reads a cluster's journal under a new epoch, and marks what it names.
@@ -405,7 +405,7 @@ func (w *world) recoverUnit(cl string, unit int, u onceUnit) {
 	}
 }
 
-// leftRows are those of the tally as a recovery reads them.
+// leftRows returns the rows that the tally names as left, as a recovery reads them.
 func (w *world) leftRows(cl string) (rows []*outbox.Row) {
 	for _, r := range w.rows {
 		if w.tallyOf(cl).left[r] && !w.offOnce.leftBrought {
@@ -415,8 +415,8 @@ func (w *world) leftRows(cl string) (rows []*outbox.Row) {
 	return rows
 }
 
-// recoverAll is the recovery before Connect. A cluster that does not answer is left
-// for later, or waited for where nothing can be swept later.
+// recoverAll runs the recovery before Connect, and reports whether it is over. A cluster that does not
+// answer is recovered later. If nothing can be swept later, recoverAll waits for the cluster.
 func (p *proc) recoverAll(c *conn) (over bool) {
 	over = true
 	for _, cl := range p.w.plan.clusters {
@@ -455,7 +455,7 @@ func (p *proc) recoverLate(cl string) {
 	p.input(func() { p.core.Unmarked(p.w.leftRows(cl)) })
 }
 
-// elsewhere says that a statement would be run on a server on which the process does
+// elsewhere reports whether a statement would be run on a server on which the process does
 // not lead: one that was promoted, maybe, and does not know of marks that were answered.
 // Each look and page asks whether the leader's lock is held, in its own statement.
 func (p *proc) elsewhere() bool {
@@ -464,7 +464,7 @@ func (p *proc) elsewhere() bool {
 
 // ---- marks
 
-// listOnceMarks gives units, rows that were left and attempts to be written.
+// listOnceMarks lists units, rows that were left and attempts to be written.
 func (p *proc) listOnceMarks() {
 	w := p.w
 	if w.plan.stateless {
@@ -642,7 +642,7 @@ type noting struct {
 	system  int
 }
 
-// notable is a position that can be noted.
+// notable returns a position that can be noted.
 func (p *proc) notable(cl string) (n noting, ok bool) {
 	n = noting{conn: p.conn, cluster: cl, settled: p.core.Settled(), system: p.w.system}
 	n.head = p.positionsOf(cl).Passed(n.settled).Number
@@ -652,7 +652,7 @@ func (p *proc) notable(cl string) (n noting, ok bool) {
 	return n, n.head > 0
 }
 
-// listPositions gives positions to be noted.
+// listPositions lists positions to be noted.
 func (p *proc) listPositions() {
 	w := p.w
 	if n := p.noting; n != nil {
@@ -763,7 +763,7 @@ func onceWorld(off onceRules) switches {
 	return switches{about: func(p *plan) { p.exactlyOnce(); p.offOnce = off }}
 }
 
-// onceWorlds are of both kinds.
+// onceWorlds returns worlds with exactly-once delivery, with and without state in the tables.
 func onceWorlds() switches {
 	return switches{about: func(p *plan) {
 		if p.stateless = p.stateless || p.steps%4 == 0; p.stateless {

@@ -218,7 +218,7 @@ func (p *proc) wantMark(m outbox.Mark) {
 
 // ---- the relay
 
-// window is when the relay that publishes after the commit has done so.
+// window returns the time by which the relay, which publishes after the commit, has published the row.
 func (w *world) window(r *dbRow) time.Time {
 	from := r.tx.committedAt
 	if r.foundInvisible.After(from) {

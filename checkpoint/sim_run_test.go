@@ -298,7 +298,7 @@ func newWorld(c chooser, p plan) *world {
 	return w
 }
 
-// list gives everything that can happen next.
+// list returns everything that can happen next.
 func (w *world) list() []event {
 	w.events = w.events[:0]
 	w.listDatabase()
@@ -374,7 +374,7 @@ func (w *world) insertSome(t *txn) {
 	}
 }
 
-// free says whether the transaction may write the row. Where writers of a key
+// free reports whether the transaction may write the row. Where writers of a key
 // do not overlap it waits for the other's commit.
 func (w *world) free(t *txn, r *dbRow) bool {
 	if w.plan.overlap {
@@ -429,7 +429,7 @@ func (w *world) drawRow() *dbRow {
 	return r
 }
 
-// hasUnmarkable says that the table has a row whose marks are refused for ever. With
+// hasUnmarkable reports whether the table has a row whose marks are refused for ever. With
 // more of them than Config.MaxKeys it may stop.
 func (w *world) hasUnmarkable(t *outbox.Table) bool {
 	return slices.ContainsFunc(w.rows, func(r *dbRow) bool { return r.table == t && r.unmarked < 0 })
@@ -442,7 +442,7 @@ func (w *world) advance(d time.Duration) {
 	}
 }
 
-// listProc gives what one process can do.
+// listProc lists what one process can do.
 func (w *world) listProc(p *proc) {
 	if !p.up {
 		w.can(evBoot, p.boot)
@@ -469,7 +469,7 @@ func (w *world) listProc(p *proc) {
 	}
 }
 
-// listOnTheWire gives what goes on though the process may be stopped.
+// listOnTheWire lists what goes on though the process may be stopped.
 func (w *world) listOnTheWire(p *proc) {
 	for _, l := range p.sink.queues {
 		if b := l.wire; b != nil && !b.done && !w.kafka.down[l.cluster] {
@@ -737,7 +737,7 @@ func (p *proc) outcome() {
 	p.input(func() { p.core.Outcome(o) })
 }
 
-// listFaults gives what should not happen.
+// listFaults lists what should not happen.
 func (w *world) listFaults() {
 	w.listOperator()
 	w.listReissue()
@@ -828,7 +828,7 @@ func (w *world) define(t *outbox.Table, broken bool) {
 	w.broken[t] = broken
 }
 
-// listOperator gives what people do to rows.
+// listOperator lists what people do to rows.
 func (w *world) listOperator() {
 	for _, r := range w.rows {
 		if !r.exists() || r.foreign || r.taken || r.locked || w.lockOf(r) != nil {
@@ -854,7 +854,7 @@ func (w *world) listOperator() {
 	}
 }
 
-// change is what the application does to a row that waits. It gives what takes that back.
+// change lets the application change a waiting row, and returns a function that takes the change back.
 func (w *world) change(r *dbRow) (undo func()) {
 	was := *r
 	undo = func() {
@@ -1000,7 +1000,8 @@ func (w *world) next() bool {
 // explains. In 1,500 seeds the slowest took 31 seconds.
 const settleWithin = time.Minute
 
-// run is a whole run: faults, then the healed world until all is settled.
+// run does a whole run: first with faults, then in the healed world until all is settled. It returns the
+// violation, if there is one.
 func (w *world) run(steps int) *violation {
 	for i := 0; i < steps && w.next(); i++ {
 	}

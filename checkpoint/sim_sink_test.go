@@ -258,15 +258,15 @@ func (s *sink) giveBack(why outbox.Scope, err error, which func(*item) bool) {
 	}
 }
 
-// heldFor is how long a row may wait in the sink before it is looked at.
+// heldFor returns how long a row may wait in the sink before it is looked at.
 func (p *plan) heldFor() time.Duration {
 	return [...]time.Duration{5 * time.Second, time.Second, 0}[p.steps%3]
 }
 
-// waits says that the first row of a queue has to be looked at.
+// waits reports whether the first row of a queue has to be looked at.
 func (l *partitionQueue) waits() bool { return len(l.queue) == 0 || l.queue[0].asked != nil }
 
-// fresh is how many of the next n rows may be sent as they are. It asks about the others.
+// fresh returns how many of the next n rows may be sent as they are. It asks about the others.
 func (s *sink) fresh(l *partitionQueue, n int) int {
 	may, stale := n, []*outbox.Row(nil)
 	for i, it := range l.queue[:n] {
@@ -285,7 +285,7 @@ func (s *sink) fresh(l *partitionQueue, n int) int {
 	return may
 }
 
-// behindAsked are rows that wait to be looked at, and those behind them, which may have been on the wire.
+// behindAsked returns rows that wait to be looked at, and those behind them, which may have been on the wire.
 func (s *sink) behindAsked() map[*item]bool {
 	behind := map[*item]bool{}
 	for _, l := range s.queues {

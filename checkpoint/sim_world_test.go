@@ -149,12 +149,12 @@ func (r *dbRow) String() string {
 	return fmt.Sprintf("row %s (%s, %s, %s)", r.id, r.table.Name, r.topic, key)
 }
 
-// sameOrder says whether an order is promised between the two rows.
+// sameOrder reports whether an order is promised between the two rows.
 func (r *dbRow) sameOrder(o *dbRow) bool {
 	return !r.null && !o.null && r.key == o.key && r.topic == o.topic && r.table == o.table && r.cluster == o.cluster
 }
 
-// scheduled says whether the row becomes available after its commit, or nobody
+// scheduled reports whether the row becomes available after its commit, or nobody
 // can tell from the WAL that it does not.
 func (r *dbRow) scheduled() bool {
 	return !r.available.IsZero() && (r.late || r.tx.state == txnOpen || r.available.After(r.tx.committedAt))
@@ -183,7 +183,7 @@ type txn struct {
 	undone      bool // by a failover
 }
 
-// running says whether the transaction is in progress for snapshots.
+// running reports whether the transaction is in progress for snapshots.
 func (t *txn) running() bool {
 	return t.state == txnOpen || t.state == txnCommitted && !t.visible
 }
@@ -465,12 +465,12 @@ func (r *dbRow) traits() string {
 	return s
 }
 
-// exists says whether the row is there for a fresh snapshot.
+// exists reports whether the row is there for a fresh snapshot.
 func (r *dbRow) exists() bool {
 	return r.tx.state == txnCommitted && r.tx.visible && !r.deleted
 }
 
-// survives says whether the row was committed and is still there.
+// survives reports whether the row was committed and is still there.
 func (r *dbRow) survives() bool { return r.tx.state == txnCommitted && !r.deleted }
 
 // set changes a row's state in a logged way.
@@ -613,7 +613,7 @@ func (w *world) startMaking() {
 	w.slot = slot{making: &making{waits: w.running()}}
 }
 
-// running gives the transactions that making a slot waits for. A waiting commit
+// running returns the transactions that making a slot waits for. A waiting commit
 // is not among them: it is harder that way.
 func (w *world) running() []*txn {
 	var open []*txn
@@ -793,7 +793,7 @@ type cursor struct {
 	step int
 }
 
-// wanted says whether a sweep's part wants the row.
+// wanted reports whether a sweep's part wants the row.
 func (w *world) wanted(part *outbox.SweepPart, r *dbRow, row *outbox.Row) bool {
 	return r.pendingIn(part.Table) && !r.available.After(w.now) && covered(part, row) && !slices.Contains(part.ExcludeIDs, r.id)
 }
@@ -802,7 +802,7 @@ func (r *dbRow) pendingIn(t *outbox.Table) bool {
 	return r.table == t && r.exists() && r.status == statusPending && !r.foreign && !r.taken
 }
 
-// covered says that a part's scopes want the row.
+// covered reports whether a part's scopes want the row.
 func covered(part *outbox.SweepPart, row *outbox.Row) bool {
 	included := len(part.Include) == 0
 	for _, s := range part.Include {
@@ -819,7 +819,7 @@ func covered(part *outbox.SweepPart, row *outbox.Row) bool {
 	return included
 }
 
-// probe is a row's vocabulary without a trace, to ask scopes about it.
+// probe returns a row's vocabulary without a trace, to ask scopes about it.
 func (r *dbRow) probe() *outbox.Row {
 	row := &outbox.Row{Table: r.table, ID: r.id, Cluster: r.cluster, Topic: r.topic, CreatedAt: r.created.UnixMicro()}
 	if !r.null {
@@ -852,7 +852,7 @@ func (w *world) sweep(q *outbox.SweepRequest) (outbox.Page, *outbox.Table) {
 	return page, nil
 }
 
-// inOrder gives the rows of a part: all of them, or more than there is room for
+// inOrder returns the rows of a part: all of them, or more than there is room for
 // from the table's idOrder, which the sweeper makes when a page was cut (there
 // only where that pays); and the step at which their order was read.
 func (w *world) inOrder(q *outbox.SweepRequest, part *outbox.SweepPart, room int) ([]*dbRow, int) {
@@ -898,7 +898,7 @@ func (w *world) readAgenda(part *outbox.SweepPart) []*dbRow {
 	return rows
 }
 
-// source gives the rows of a part, all of them. With the rule of the fresh page
+// source returns the rows of a part, all of them. With the rule of the fresh page
 // off it goes on with the cursor of an earlier page.
 func (w *world) source(part *outbox.SweepPart) []*dbRow {
 	name := fmt.Sprint(part.Table, part.Include)
@@ -921,7 +921,7 @@ func (w *world) source(part *outbox.SweepPart) []*dbRow {
 	return rows
 }
 
-// anyBroken gives a table that refuses statements about the rows.
+// anyBroken returns a table that refuses statements about the rows.
 func (w *world) anyBroken(rows []*outbox.Row) *outbox.Table {
 	for _, row := range rows {
 		if w.broken[row.Table] {

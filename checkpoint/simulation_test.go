@@ -3,11 +3,11 @@ package checkpoint
 // The simulation runs the Core in a made-up world (sim_*_test.go): a database, a
 // slot, Kafka, one or two processes and every fault of docs/internals/design.md, in an
 // order that a seed decides. After each step and at the end the invariants I1 to
-// I12 of docs/internals/design.md are checked, and a few things more, by name: "contract" is
-// what the Core and its driver owe each other (see Ready), "parts" what the parts of
-// the Core promise about themselves (parts_test.go), "busy" that nothing is asked
-// without end, "missed" that the watch finds only what was missed, and "block" that a
-// blocked key waits for the operator.
+// I12 of docs/internals/design.md are checked, and some more rules, which have names:
+// "contract" is what the Core and its driver promise each other (see Ready); "parts" is
+// what the parts of the Core promise about themselves (parts_test.go); "busy" is that no
+// request is repeated without end; "missed" is that the watch finds only rows that the
+// stream missed; and "block" is that a blocked key waits for the operator.
 //
 //	go test ./checkpoint -run 'TestSimulation$'                     3,000 seeds
 //	go test ./checkpoint -run 'TestSimulation$' -sim.seeds=100000   more of them
@@ -47,7 +47,7 @@ type switches struct {
 	about func(*plan)
 }
 
-// simulate runs one seed. steps < 0: as many as its plan says.
+// simulate runs one seed. With steps < 0, it runs as many steps as the seed's plan says.
 func simulate(seed uint64, off switches, steps int, trace func(string, ...any)) (v *violation, planned int) {
 	p := drawPlan(rand.New(rand.NewPCG(seed, 2)), off.often)
 	if off.about != nil {
@@ -73,7 +73,7 @@ func stack() string {
 	return string(buf[:runtime.Stack(buf, false)])
 }
 
-// shrink looks for the fewest steps of faults that still break an invariant.
+// shrink looks for the smallest number of steps with faults that still breaks an invariant.
 func shrink(seed uint64, off switches, planned int) int {
 	best := planned
 	for n := 10; n < planned; n += max(1, planned/60) {
@@ -85,7 +85,7 @@ func shrink(seed uint64, off switches, planned int) int {
 	return best
 }
 
-// story tells a seed's run as far as it concerns the broken row.
+// story returns the story of a seed's run, as far as it is about the broken row.
 func story(seed uint64, off switches, steps int) string {
 	var lines []string
 	v, _ := simulate(seed, off, steps, func(format string, args ...any) {
@@ -110,7 +110,7 @@ func concerns(line string, r *dbRow) bool {
 	return true
 }
 
-// firstBroken runs seeds until one breaks an invariant; 0: none.
+// firstBroken runs seeds until one breaks an invariant, and returns it; 0: none did.
 func firstBroken(from uint64, n int, off switches) (seed uint64, v *violation) {
 	var next atomic.Uint64
 	var found atomic.Bool

@@ -8,7 +8,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// stateless is a Core of a table without state, with rows that the sink has: as many as ids, of one key.
+// stateless returns a Core of a table without state, and rows of one key with these ids, which the sink has.
 func stateless(t *testing.T, ids ...string) (*Core, []*outbox.Row) {
 	t.Helper()
 	c, table, _ := begun(t, outbox.PublishedNone)

@@ -390,7 +390,7 @@ func TestWhenItsRowsAreDone(t *testing.T) {
 	}
 }
 
-// scopesOf are the parts of a request, shortly: the table, and what is wanted and not wanted of it.
+// scopesOf returns the parts of a request, shortly: the table, and what is wanted and not wanted of it.
 func scopesOf(parts []outbox.SweepPart) (got []string) {
 	short := func(scopes []outbox.Scope) (s string) {
 		for _, x := range scopes {

@@ -10,14 +10,14 @@ import (
 
 func topicScope(name string) outbox.Scope { return outbox.TopicScope("main", name) }
 
-// onTopic is a row of its own key that names the topic.
+// onTopic returns a row of its own key that names the topic.
 func onTopic(table *outbox.Table, id, topic string) *outbox.Row {
 	r := rowOf(table, id)
 	r.Topic = topic
 	return r
 }
 
-// missing is a Core with a topic that was parked since it cannot be used.
+// missing returns a Core with a topic that is parked because it cannot be used.
 func missing(t *testing.T) (*Core, *outbox.Table, *park) {
 	t.Helper()
 	c, table, _ := begun(t, outbox.PublishedStatus)

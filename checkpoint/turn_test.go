@@ -9,7 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// crowded is a Core whose stream is swept, with fourteen tables and waits shorter than it takes
+// crowded returns a Core whose stream is swept, with fourteen tables and waits shorter than it takes
 // to ask them all. The last table is good.
 func crowded() (c *Core, good *outbox.Table, step func() Ready) {
 	var tables []*outbox.Table

@@ -40,7 +40,7 @@ func TestWhatALeaderInherits(t *testing.T) {
 	}
 }
 
-// fenceStage is a leader of producer id 1 in epoch 5.
+// fenceStage returns a stage whose leader has producer id 1 and epoch 5.
 func fenceStage(t *testing.T, before *outbox.Fences) *stage {
 	s := newStage(t, true)
 	s.m.cfg.before = before

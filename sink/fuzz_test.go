@@ -106,7 +106,7 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// allocated is how much was, in bytes.
+// allocated returns the total number of bytes that were allocated so far.
 func allocated() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)
@@ -226,7 +226,7 @@ func (*answering) SetDeadline(time.Time) error      { return nil }
 func (*answering) SetReadDeadline(time.Time) error  { return nil }
 func (*answering) SetWriteDeadline(time.Time) error { return nil }
 
-// goodAnswer is what a broker in its senses would answer.
+// goodAnswer returns a correct answer to the request.
 func goodAnswer(t testing.TB, question int) []byte {
 	t.Helper()
 	key, version := ask(t, question, nil)
@@ -272,7 +272,7 @@ func fillAnswer(res kmsg.Response) {
 	}
 }
 
-// journalBatches are units and their markers, as a journal has them.
+// journalBatches returns units and their markers, as a journal has them.
 func journalBatches(t testing.TB) []byte {
 	t.Helper()
 	unit := exactlyonce.Unit{Number: 1, Table: "public.outbox", Names: []exactlyonce.Name{{ID: "1"}}}

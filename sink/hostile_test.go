@@ -168,13 +168,13 @@ func TestHostileBroker(t *testing.T) {
 	}
 }
 
-// resized gives a frame the length that it has.
+// resized returns the frame with its correct length in front.
 func resized(f []byte) []byte {
 	binary.BigEndian.PutUint32(f, uint32(len(f)-4))
 	return f
 }
 
-// filled is a reply to the right request with nothing but one byte in it.
+// filled returns a reply to the right request that otherwise has only one byte value in it.
 func filled(f []byte, b byte) []byte {
 	for i := range f[8:] {
 		f[8+i] = b

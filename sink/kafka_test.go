@@ -17,7 +17,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// values are a topic's record values of one partition order.
+// values returns a topic's record values of one partition order.
 func values(records []harness.Record) []string {
 	out := make([]string, len(records))
 	for i, r := range records {
@@ -39,7 +39,7 @@ func inOrder(t *testing.T, records []harness.Record, prefix string, n int) {
 	}
 }
 
-// privateKafka is a cluster that a test may break. It takes seconds to start.
+// privateKafka returns a cluster that a test may break. It takes seconds to start.
 func privateKafka(t *testing.T, o harness.KafkaOptions) *harness.Cluster {
 	t.Helper()
 	if testing.Short() {

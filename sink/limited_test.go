@@ -15,7 +15,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// premium is a protocol with transactions that ends early.
+// premium returns a protocol with transactions that ends early.
 func premium() *kversion.Versions {
 	v := harness.EventHubs()
 	for key, newest := range map[kmsg.Key]int16{kmsg.InitProducerID: 4, kmsg.AddPartitionsToTxn: 3, kmsg.EndTxn: 3} {
@@ -24,7 +24,7 @@ func premium() *kversion.Versions {
 	return v
 }
 
-// restarts are answers of brokers that come and go: refusals, never many in a row.
+// restarts returns answers of brokers that come and go: refusals, never many in a row.
 func restarts() (answers []int16) {
 	for range 6 {
 		answers = append(answers, harness.HangupCode, kerr.UnknownServerError.Code, kerr.CoordinatorNotAvailable.Code)

@@ -284,7 +284,7 @@ func TestManyTopicsHaveTheirTurns(t *testing.T) {
 	}
 }
 
-// journalled is a machine with transactions that has heard of its journal.
+// journalled returns a machine with transactions that has metadata of its journal.
 func journalled(t *testing.T, known string, info topicInfo) (*machine, work) {
 	t.Helper()
 	m := newMachine("main", machineConfig{

@@ -63,7 +63,7 @@ func (s *onceStage) coordinate(w work) (all work) {
 	}
 }
 
-// reply is an answer to a request.
+// reply gives the machine an answer to a request, and returns the work that follows.
 func (s *onceStage) reply(r *exactlyonce.Request, a answered) work {
 	s.asked = append(s.asked, r)
 	if a.request = r; r.Kind == exactlyonce.Init {
@@ -79,7 +79,7 @@ func (s *onceStage) put(rows ...*outbox.Row) work {
 	return s.later(0)
 }
 
-// batches are those of the topic and of the journal.
+// batches returns the batch of the topic and the batch of the journal.
 func (s *onceStage) batches(w work) (rows, journal *batch) {
 	s.Helper()
 	for _, b := range w.send {
@@ -180,7 +180,7 @@ func TestATopicMayNotBeInATransaction(t *testing.T) {
 	}
 }
 
-// begun is a transaction with these rows, whose batches are on their way.
+// begun begins a transaction with these rows, and returns its batches, which are on their way.
 func (s *onceStage) begun(rows ...*outbox.Row) (b, journal *batch) {
 	s.Helper()
 	return s.batches(s.coordinate(s.put(rows...)))
@@ -402,7 +402,7 @@ func TestRefusedRecordsOfATransaction(t *testing.T) {
 	}
 }
 
-// rowIn is a row that names its partition.
+// rowIn returns a row that names its partition.
 func rowIn(partition int32) *outbox.Row {
 	r := newRow("t", fmt.Sprint("k", partition), "v")
 	r.Partition = partition

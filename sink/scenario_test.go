@@ -39,7 +39,8 @@ func (s *stage) later(d time.Duration) work {
 	return s.m.take()
 }
 
-// hear is an answer of metadata about topic t, which was asked for a millisecond before.
+// hear gives the machine an answer of metadata about topic t, a millisecond after the request. It returns
+// the work that follows.
 func (s *stage) hear(code sarama.KError, uuid byte, partitions int) work {
 	info := topicInfo{code: code, uuid: sarama.Uuid{uuid}}
 	for range partitions {
@@ -58,7 +59,7 @@ func (s *stage) publish(partition int32) (*outbox.Row, work) {
 	return r, s.later(0)
 }
 
-// sent is the one batch that is to be sent.
+// sent returns the only batch that is to be sent.
 func (s *stage) sent(w work) *batch {
 	s.Helper()
 	if len(w.send) != 1 {
@@ -67,7 +68,7 @@ func (s *stage) sent(w work) *batch {
 	return w.send[0]
 }
 
-// answer is a reply to the batch.
+// answer gives the machine a reply to the batch, and returns the work that follows.
 func (s *stage) answer(b *batch, r reply) work {
 	s.m.now = s.m.now.Add(time.Millisecond)
 	s.m.produced(b, r)

@@ -165,7 +165,7 @@ func TestOAuthTokens(t *testing.T) {
 	expect(byPassword, "token 4", "basic=c%3Athird&grant_type=client_credentials")
 }
 
-// tokens is an OAuth server whose tokens nobody signed, which a broker takes
+// tokens returns an OAuth server whose tokens nobody signed, which a broker takes
 // when it is told to.
 func tokens(t *testing.T, user string) *httptest.Server {
 	t.Helper()

@@ -14,10 +14,10 @@ import (
 
 // This file checks what the machine asks of its surroundings, and itself after each step.
 
-// flying is how many tries are under way.
+// flying returns how many tries are under way.
 func (w *sim) flying() int { return len(w.tries) + w.late }
 
-// busy says that a try is under way to the partition.
+// busy reports whether a try is under way to the partition.
 func (w *sim) busy(q *partitionQueue) bool {
 	for b := range w.tries {
 		if b.queue == q {
@@ -27,7 +27,7 @@ func (w *sim) busy(q *partitionQueue) bool {
 	return false
 }
 
-// current says that the machine knows the partition, and by this queue.
+// current reports whether this queue is the one by which the machine knows the partition.
 func (w *sim) current(q *partitionQueue) bool {
 	if w.m.tx != nil && q.topic == w.m.tx.journal {
 		return true
@@ -84,7 +84,7 @@ func (w *sim) checkSend(try *simTry) {
 	}
 }
 
-// holdsOld says that the batch has rows to be looked at first.
+// holdsOld reports whether the batch has rows to be looked at first.
 func (w *sim) holdsOld(b *batch) bool {
 	return slices.ContainsFunc(b.rows, func(p *outbox.Row) bool {
 		r := w.of[p]

@@ -253,7 +253,7 @@ func (w *sim) ask(a *metadataRequest) {
 	})
 }
 
-// info is what metadata says of a topic.
+// info returns what metadata tells about a topic.
 func (w *sim) info(name string) topicInfo {
 	t := w.topic(name)
 	switch {
@@ -419,7 +419,7 @@ func (w *sim) send(b *batch) {
 	})
 }
 
-// append is what a partition's leader does with a try.
+// append does what a partition's leader does with a try, and returns the reply.
 func (w *sim) append(try *simTry) reply {
 	name := try.b.queue.topic.name
 	t, l := w.topic(name), w.logs[topicPartition{name, try.b.queue.partition}]
@@ -467,7 +467,7 @@ func (w *sim) append(try *simTry) reply {
 	return r
 }
 
-// replicates says that a try is acknowledged by all replicas, as far as is known to us now.
+// replicates reports whether a try is acknowledged by all replicas, as far as is known to us now.
 func (w *sim) replicates(try *simTry) bool { return try.fate == nil || try.fate.late || w.coin() }
 
 func (l *simLog) end() int64 {
@@ -490,7 +490,7 @@ func (l *simLog) mark(as producer) {
 	l.hw = len(l.entries)
 }
 
-// producer is what a broker knows of a producer: all from the log. A partition that knows
+// producer returns what a broker knows of a producer: all from the log. A partition that knows
 // nothing accepts any sequence.
 func (l *simLog) producer(pid int64) (known bool, epoch int16, next int32, last []simEntry) {
 	for _, e := range l.entries {
@@ -512,7 +512,7 @@ func (l *simLog) producer(pid int64) (known bool, epoch int16, next int32, last 
 // simMessages are what brokers say of records that they refuse.
 var simMessages = []string{"not to my taste", "", sarama.ErrInvalidRecord.Error()}
 
-// refusal is a broker's answer to records that it does not take.
+// refusal returns a broker's answer to records that it does not take.
 func (w *sim) refusal(t *simTopic, try *simTry) reply {
 	r, size, rows := reply{offset: -1}, batchOverhead, try.rows
 	for i, row := range rows {
@@ -731,7 +731,7 @@ type mishap struct {
 	patience time.Duration
 }
 
-// ofTopic is a mishap of a topic, for a while.
+// ofTopic returns a mishap of a topic, for a while.
 func ofTopic(what string, most time.Duration, begin, end func(*simTopic)) func(*sim) {
 	return func(w *sim) {
 		if t := w.someTopic(); t != nil && t.says == 0 && !t.blank && t.write == 0 {
@@ -748,7 +748,7 @@ func writes(code sarama.KError) func(*sim) {
 	return ofTopic(fmt.Sprint("refuses with ", int(code)), 3*time.Second, func(t *simTopic) { t.write = code }, func(t *simTopic) { t.write = 0 })
 }
 
-// counted is a mishap that is on while a number is not 0.
+// counted returns a mishap that is on while a number is not 0.
 func counted(what string, most time.Duration, n func(*sim) *int) func(*sim) {
 	return func(w *sim) {
 		w.wrongFor(most, what, func() { *n(w)++ }, func() { *n(w)-- })
@@ -855,7 +855,7 @@ func (w *sim) recreate() {
 		})
 }
 
-// places are those of all logs, in order.
+// places returns the partitions of all logs, in order.
 func (w *sim) places() []topicPartition {
 	return slices.SortedFunc(maps.Keys(w.logs), func(a, b topicPartition) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 }

@@ -145,7 +145,7 @@ func (w *sim) addRow(l *simLine, flawed int) {
 	}
 }
 
-// flawOf is the code by which brokers refuse a row, whatever its size; 0: they take it.
+// flawOf returns the code by which brokers refuse a row, whatever its size; 0: they take it.
 func (w *sim) flawOf(p *outbox.Row) sarama.KError {
 	if r := w.of[p]; r != nil && r.flaw < errEncode { // else the journal's
 		return r.flaw
@@ -153,12 +153,12 @@ func (w *sim) flawOf(p *outbox.Row) sarama.KError {
 	return 0
 }
 
-// unencodable says that one of them cannot be written.
+// unencodable reports whether one of the rows cannot be encoded.
 func (w *sim) unencodable(rows []*outbox.Row) bool {
 	return slices.ContainsFunc(rows, func(p *outbox.Row) bool { r := w.of[p]; return r != nil && r.flaw == errEncode })
 }
 
-// canGo says whether a line's rows can be delivered in the end.
+// canGo reports whether a line's rows can be delivered in the end.
 func (w *sim) canGo(l *simLine) bool { return w.topic(l.topic).ours && w.topic(l.topic).there }
 
 // ---- publishing
@@ -183,7 +183,7 @@ func (w *sim) publish() {
 	w.after(w.upTo(w.plan.pause), w.publish)
 }
 
-// more are next rows of a line.
+// more returns the next rows of a line.
 func (w *sim) more(l *simLine) []*outbox.Row {
 	if w.draining || len(l.rows) == 0 || l.next == len(l.rows) || w.calm && !w.canGo(l) {
 		return nil

@@ -393,7 +393,7 @@ func (w *sim) collect(out work) {
 
 func (q *partitionQueue) String() string { return fmt.Sprintf("%s/%d", q.topic.name, q.partition) }
 
-// settled says that every row is done with and nothing is under way.
+// settled reports whether every row has its outcome and nothing is under way.
 func (w *sim) settled() bool {
 	if w.wrong > 0 || w.flying() > 0 || w.m.asking || w.m.jobOut || len(w.requests) > 0 || len(w.parked) > 0 || len(w.to) > w.publishing {
 		return false
@@ -433,7 +433,7 @@ var requestKinds = map[exactlyonce.Kind]string{
 	exactlyonce.Init: "init", exactlyonce.Add: "add", exactlyonce.Commit: "commit", exactlyonce.Abort: "abort", exactlyonce.Read: "read", exactlyonce.Last: "last", exactlyonce.Ends: "ends",
 }
 
-// scopeOf is a scope that a row may be withdrawn by.
+// scopeOf returns a scope with which the row may be withdrawn.
 func (w *sim) scopeOf(r *outbox.Row) outbox.Scope {
 	return []outbox.Scope{
 		outbox.StreamScope(), outbox.ClusterScope("main"), outbox.TopicScope("main", r.Topic), outbox.TableScope(r.Table), outbox.KeyScope(r),

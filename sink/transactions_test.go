@@ -85,7 +85,7 @@ func (db *onceDB) insert(rows ...*outbox.Row) []*outbox.Row {
 	return rows
 }
 
-// pending are the rows that are not marked, behind some.
+// pending returns the rows that are not marked, behind some.
 func (db *onceDB) pending(behind int) (rows []*outbox.Row, end int) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -103,7 +103,7 @@ func (db *onceDB) marked() int {
 	return len(db.sent)
 }
 
-// config is a Sink's that publishes exactly once.
+// config returns the configuration of a Sink that publishes exactly once.
 func (db *onceDB) config(brokers []string, name string) Config {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -137,8 +137,8 @@ func (r *rig) superseded() {
 	}
 }
 
-// readCommitted are all records that a read_committed consumer gets. It reads up to so many
-// endRows, since records behind a marker that was just written come late.
+// readCommitted returns all records that a read_committed consumer gets. It reads up to this number of
+// endRows, since records behind a marker that was just written arrive late.
 func readCommitted(t testing.TB, k *harness.Cluster, topic string, ends int) (records []*kgo.Record) {
 	t.Helper()
 	client, err := k.Client(kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
@@ -164,7 +164,7 @@ func readCommitted(t testing.TB, k *harness.Cluster, topic string, ends int) (re
 	return records
 }
 
-// endRows are the last rows of a topic, one for each partition.
+// endRows returns the last rows of a topic, one for each partition.
 func endRows(topic string, partitions int32) (rows []*outbox.Row) {
 	for p := range partitions {
 		r := newRow(topic, "end", "end")
@@ -192,7 +192,7 @@ func eachOnce(t testing.TB, records []*kgo.Record, rows []*outbox.Row) {
 	}
 }
 
-// numbered are n rows of 12 keys whose values go on from a number.
+// numbered returns n rows of 12 keys. Their values are numbers from this one on.
 func numbered(topic string, from, n int) (rows []*outbox.Row) {
 	for i := from; i < from+n; i++ {
 		rows = append(rows, newRow(topic, fmt.Sprint("k", i%12), fmt.Sprint(i)))

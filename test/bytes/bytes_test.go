@@ -147,7 +147,7 @@ func (r *trial) addRoles(id string) {
 		CREATE TABLE public.listed_1 PARTITION OF public.listed FOR VALUES IN (1, 3); CREATE TABLE public.listed_2 PARTITION OF public.listed DEFAULT`)
 }
 
-// word is the first of the encoding's texts, short.
+// word returns the first of the encoding's texts, short.
 func (r *trial) word() (text string) {
 	if err := r.conn.QueryRow(r.t.Context(), "SELECT left("+r.encoding.words[0]+", 3)").Scan(&text); err != nil {
 		r.t.Fatal(err)

@@ -33,7 +33,7 @@ var registered = []string{
 	`'\x000000000300082a120d4772c3bcc39f6520e298832001'`,
 }
 
-// columns are the types; words are texts in the database's own characters, as SQL.
+// columns returns the types; words are texts in the database's own characters, as SQL.
 func columns(words []string) []column {
 	first := words[0]
 	texts := append(append([]string{}, hostile...), words...)

@@ -71,7 +71,7 @@ func (w *world) carry(all ...string) {
 	}
 }
 
-// conn is a session with the pinned forms of text, which rows are compared by.
+// conn returns a session with the pinned forms of text, which rows are compared by.
 func (w *world) conn() *pgx.Conn {
 	w.t.Helper()
 	c, err := pgx.ParseConfig(w.db.DSN)

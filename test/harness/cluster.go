@@ -75,7 +75,7 @@ func (c *Cluster) proxy(t testing.TB) {
 	}
 }
 
-// AddrsOf are the brokers' addresses on one of KafkaOptions.Listeners.
+// AddrsOf returns the brokers' addresses on one of KafkaOptions.Listeners.
 func (c *Cluster) AddrsOf(listener string) (addrs []string) {
 	for _, n := range c.Nodes {
 		addrs = append(addrs, n.Addr(listener))
@@ -232,7 +232,7 @@ func serves(ctx context.Context, addr string, id int) error {
 	return errors.New("the broker is not in its own metadata yet")
 }
 
-// End is the sum of a topic's end offsets: how many records were appended to
+// End returns the sum of a topic's end offsets: how many records were appended to
 // it, the control records of transactions included.
 func (c *Cluster) End(ctx context.Context, topic string) (sum int64, err error) {
 	ends, err := c.ends(ctx, topic)
@@ -242,10 +242,10 @@ func (c *Cluster) End(ctx context.Context, topic string) (sum int64, err error) 
 	return sum, err
 }
 
-// Client is a client of the other library, which knows its way around proxies.
+// Client returns a client of the other library, which knows its way around proxies.
 func (c *Cluster) Client(opts ...kgo.Opt) (*kgo.Client, error) { return c.client(opts...) }
 
-// ends are a topic's end offsets by partition.
+// ends returns a topic's end offsets by partition.
 func (c *Cluster) ends(ctx context.Context, topic string) (map[int32]int64, error) {
 	client, err := c.client()
 	if err != nil {
@@ -292,7 +292,7 @@ func partitionCount(ctx context.Context, client *kgo.Client, topic string) (int,
 	return len(partitions), err
 }
 
-// partitionsOf are what metadata says of a topic, by partition; each may have an
+// partitionsOf returns what metadata says of a topic, by partition; each may have an
 // error of its own.
 func partitionsOf(ctx context.Context, client *kgo.Client, topic string) ([]kmsg.MetadataResponseTopicPartition, error) {
 	req := kmsg.NewPtrMetadataRequest()

@@ -30,7 +30,7 @@ type Header struct {
 	Value []byte
 }
 
-// Header gives a header's value, or nil.
+// Header returns a header's value, or nil.
 func (r Record) Header(name string) []byte {
 	for _, h := range r.Headers {
 		if h.Name == name {
@@ -51,7 +51,7 @@ func (c *Cluster) Records(t testing.TB, topic string) (records []Record) {
 	return records
 }
 
-// Committed gives what a read_committed consumer sees of a topic; it waits for the end of
+// Committed returns what a read_committed consumer sees of a topic; it waits for the end of
 // transactions that are open.
 func (c *Cluster) Committed(t testing.TB, topic string) (records []Record) {
 	t.Helper()
@@ -94,7 +94,7 @@ func (c *Cluster) AwaitRecords(t testing.TB, topic string, n int, within time.Du
 	return c.Records(t, topic)
 }
 
-// Count is how many records lie in a topic, control records not counted.
+// Count returns how many records lie in a topic, control records not counted.
 func (c *Cluster) Count(t testing.TB, topic string) int {
 	t.Helper()
 	return len(c.Records(t, topic))
@@ -197,14 +197,14 @@ func (f *Follower) add(fetches kgo.Fetches) {
 	f.arrived = make(chan struct{})
 }
 
-// Records is what has been consumed so far.
+// Records returns what has been consumed so far.
 func (f *Follower) Records() []Record {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.records[:len(f.records):len(f.records)]
 }
 
-// Len is how much has been consumed so far.
+// Len returns how much has been consumed so far.
 func (f *Follower) Len() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -24,5 +24,5 @@ func kafkaVersion() string {
 	return "4.4.0"
 }
 
-// KafkaVersion is the version of the real brokers.
+// KafkaVersion returns the version of the real brokers.
 func KafkaVersion() string { return kafkaVersion() }

@@ -119,7 +119,7 @@ func BinaryOf(t testing.TB, commit string) string {
 	return filepath.Join(dir, "outbox-cdc")
 }
 
-// moduleRoot is the folder with go.mod above the test's.
+// moduleRoot returns the folder with go.mod above the test's.
 func moduleRoot(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()

@@ -98,7 +98,7 @@ func hostileScript(database string) string {
 	return script.String()
 }
 
-// Own is the DSN for a test's own sessions, without the hostile schema in their
+// Own returns the DSN for a test's own sessions, without the hostile schema in their
 // path. The program is given DSN.
 func (db *DB) Own() string { return db.DSN + "&search_path=public" }
 

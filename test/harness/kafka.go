@@ -36,7 +36,7 @@ type KafkaOptions struct {
 	Optimized bool
 }
 
-// Authorizing are the options of a Kafka that has ACLs and no rule yet: on its listener SAFE the user poor with the
+// Authorizing returns the options of a Kafka that has ACLs and no rule yet: on its listener SAFE the user poor with the
 // password right may do nothing, on the plain one everybody everything.
 func Authorizing() KafkaOptions {
 	return KafkaOptions{
@@ -70,9 +70,8 @@ var sharedKafka struct {
 	err     error
 }
 
-// Kafka gives the cluster that the package's tests share: one real broker, or
-// kfake, which a loud line says. Tests take topics of their own (see
-// Cluster.Topic) and leave the broker alone.
+// Kafka returns the cluster that all tests of a package share: one real broker or, with a warning in the
+// log, kfake. Each test uses topics of its own (see Cluster.Topic), and leaves the broker alone.
 func Kafka(t testing.TB) *Cluster {
 	t.Helper()
 	if !haveKafka(t) {
@@ -113,8 +112,8 @@ func PrivateKafka(t testing.TB, o KafkaOptions) *Cluster {
 	return c
 }
 
-// haveKafka says whether a real Apache Kafka can be had, and says aloud when
-// not. It fails the test where one is required.
+// haveKafka reports whether a real Apache Kafka is available, and logs a warning if not. If one is required,
+// it fails the test.
 func haveKafka(t testing.TB) bool {
 	t.Helper()
 	if os.Getenv(EnvKafka) == "fake" {
@@ -337,7 +336,7 @@ func (n *Node) java(class string, args ...string) *exec.Cmd {
 // Addr is where the broker listens, host:port.
 func (n *Node) Addr(listener string) string { return fmt.Sprintf("127.0.0.1:%d", n.ports[listener]) }
 
-// PID is the process's id, 0 while the broker does not run.
+// PID returns the process's id, 0 while the broker does not run.
 func (n *Node) PID() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -347,7 +346,7 @@ func (n *Node) PID() int {
 	return n.cmd.Process.Pid
 }
 
-// ID is the broker's node id, from 1.
+// ID returns the broker's node id, from 1.
 func (n *Node) ID() int { return n.id }
 
 func (n *Node) log() string {

@@ -56,7 +56,7 @@ func makeReady(jars, ready string) error {
 	return os.Rename(made, ready)
 }
 
-// data is the folder of the broker's storage.
+// data returns the folder of the broker's storage.
 func (n *Node) data() string { return filepath.Join(n.dir, "data") }
 
 // keptClasses makes Java map the kept classes, if this Java made them.

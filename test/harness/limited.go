@@ -32,7 +32,7 @@ type Limits struct {
 	LoseAnswer int32
 }
 
-// EventHubs is the protocol of Azure Event Hubs without transactions as seen in 2023,
+// EventHubs returns the protocol of Azure Event Hubs without transactions as seen in 2023,
 // except the requests of consumers (github.com/aio-libs/aiokafka/issues/945).
 func EventHubs() *kversion.Versions {
 	return upTo(map[kmsg.Key]int16{
@@ -41,7 +41,7 @@ func EventHubs() *kversion.Versions {
 	})
 }
 
-// Redpanda is the protocol of the handlers of a Redpanda that was published
+// Redpanda returns the protocol of the handlers of a Redpanda that was published
 // (github.com/redpanda-data/redpanda, src/v/kafka/server/handlers); newer ones know more.
 func Redpanda() *kversion.Versions {
 	return upTo(map[kmsg.Key]int16{

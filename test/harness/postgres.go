@@ -41,7 +41,7 @@ func serverOptions(o localpg.Options) localpg.Options {
 	return o
 }
 
-// Postgres gives a fresh database on the server that the package's tests
+// Postgres returns a fresh database on the server that the package's tests
 // share. Slots and sessions of that database are removed with it. Roles and
 // settings belong to the whole server: a test that changes them takes
 // PrivatePostgres.

@@ -35,7 +35,7 @@ func ConfigFile(t testing.TB, dir string, config any) string {
 	return path
 }
 
-// Peak is the most memory that the process has had, in bytes, or 0 where the
+// Peak returns the most memory that the process has had, in bytes, or 0 where the
 // system does not tell.
 func (p *Process) Peak() int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
@@ -129,7 +129,7 @@ func (p *Process) Await(within time.Duration, texts ...string) string {
 	return line
 }
 
-// hasAll says whether a line has the texts; in a line of JSON also as its values
+// hasAll reports whether a line has the texts; in a line of JSON also as its values
 // read, so that quotes need no escapes.
 func hasAll(line string, texts []string) bool {
 	plain := line
@@ -145,7 +145,7 @@ func hasAll(line string, texts []string) bool {
 	return true
 }
 
-// Said gives the lines with all of these texts.
+// Said returns the lines with all of these texts.
 func (p *Process) Said(texts ...string) (lines []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +157,7 @@ func (p *Process) Said(texts ...string) (lines []string) {
 	return lines
 }
 
-// Tail gives the last n lines.
+// Tail returns the last n lines.
 func (p *Process) Tail(n int) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,10 +178,10 @@ func (p *Process) Try(sig syscall.Signal) bool { return p.cmd.Process.Signal(sig
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// State is how the process ended, once it has.
+// State returns how the process ended, or nil while it runs.
 func (p *Process) State() *os.ProcessState { return p.cmd.ProcessState }
 
-// PID is the process's id.
+// PID returns the process's id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Kill ends it with SIGKILL, if it still runs.

@@ -149,7 +149,7 @@ func (p *Proxy) add(name string, d Direction, kind, attributes string) {
 	}
 }
 
-// Proxied is the database seen through a proxy.
+// Proxied returns the database seen through a proxy.
 func (db *DB) Proxied(t testing.TB) (*DB, *Proxy) {
 	t.Helper()
 	p := NewProxy(t, db.Server.Addr())

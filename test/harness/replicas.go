@@ -29,7 +29,7 @@ func (c *Cluster) AwaitInSync(t testing.TB, topic string, replicas int, within t
 	})
 }
 
-// Leaders are the node ids of a topic's leaders, by partition.
+// Leaders returns the node ids of a topic's leaders, by partition.
 func (c *Cluster) Leaders(t testing.TB, topic string) []int32 {
 	t.Helper()
 	partitions, err := c.partitions(t.Context(), topic)
@@ -90,7 +90,7 @@ func (c *Cluster) Start(t testing.TB, nodes ...*Node) {
 	}
 }
 
-// Down are the brokers that do not run.
+// Down returns the brokers that do not run.
 func (c *Cluster) Down() (nodes []*Node) {
 	for _, n := range c.Nodes {
 		if n.PID() == 0 {
@@ -100,7 +100,7 @@ func (c *Cluster) Down() (nodes []*Node) {
 	return nodes
 }
 
-// partitions are what metadata says of a topic, by partition.
+// partitions returns what metadata says of a topic, by partition.
 func (c *Cluster) partitions(ctx context.Context, topic string) ([]kmsg.MetadataResponseTopicPartition, error) {
 	client, err := c.client()
 	if err != nil {

@@ -122,7 +122,7 @@ func (p *Pair) FailOver(t testing.TB) {
 	}
 }
 
-// Backup is a copy of a server's whole data folder, slots included, as a
+// Backup returns a copy of a server's whole data folder, slots included, as a
 // snapshot of its file system is. The server must be stopped.
 func Backup(t testing.TB, s *localpg.Server) (dir string) {
 	t.Helper()
@@ -160,13 +160,13 @@ func copyFolder(t testing.TB, from, to string) {
 	}
 }
 
-// Accepts says whether the server takes a setting, as in SET: from version 19 on string literals are standard ones.
+// Accepts reports whether the server takes a setting, as in SET: from version 19 on string literals are standard ones.
 func (db *DB) Accepts(t testing.TB, setting string) bool {
 	t.Helper()
 	return db.Major(t) < 19 || setting != "standard_conforming_strings = off" && setting != "escape_string_warning = off"
 }
 
-// Major is the version that tests run on.
+// Major returns the major version of the server.
 func (db *DB) Major(t testing.TB) int {
 	t.Helper()
 	return One[int](t, db, `SELECT current_setting('server_version_num')::int / 10000`)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// withZooKeeper says whether the brokers' version keeps its metadata in ZooKeeper,
+// withZooKeeper reports whether the brokers' version keeps its metadata in ZooKeeper,
 // which is among its jars.
 func withZooKeeper() bool { return strings.HasPrefix(kafkaVersion(), "2.") }
 

@@ -154,14 +154,14 @@ func (l *Log) TakeBack(from int, there func(ref string) bool) (n int) {
 	return n
 }
 
-// Inserts is what has been recorded so far.
+// Inserts returns what has been recorded so far.
 func (l *Log) Inserts() []Insert {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.inserts[:len(l.inserts):len(l.inserts)]
 }
 
-// Count is how many inserts had that outcome so far.
+// Count returns how many inserts had that outcome so far.
 func (l *Log) Count(o Outcome) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -171,7 +171,7 @@ func (l *Log) Count(o Outcome) int {
 // The value of a record is ref|seq|key|n|xxx…, with n times x. SQL can build
 // it, and a value that was cut, mixed up or defaulted shows.
 
-// Value is a record's value as writers build it.
+// Value returns a record's value as writers build it.
 func Value(ref string, seq int64, key string, pad int) []byte {
 	return fmt.Appendf(nil, "%s|%d|%s|%d|%s", ref, seq, key, pad, bytes.Repeat([]byte("x"), pad))
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// good is a history without fault: two keys, a rolled-back row, a row without
+// good returns a history without fault: two keys, a rolled-back row, a row without
 // key, an unknown outcome that was committed and one that was not.
 func good() *History {
 	h := &History{}
@@ -53,7 +53,7 @@ func (h *History) gone(ref string) {
 	h.States = slices.DeleteFunc(h.States, func(s State) bool { return s.Ref == ref })
 }
 
-// samples are of a run in which the row a2 waits for a while.
+// samples returns the samples of a run in which the row a2 waits for a while.
 func samples() []Sample {
 	return []Sample{
 		{PID: 7, Confirmed: 100, Retained: 20, Pending: []string{"a1"}, End: 120, Memory: 90},

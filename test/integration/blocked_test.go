@@ -148,7 +148,7 @@ func (w *world) insertRefusedByTwo(key string) (both [2]history.Insert) {
 	return both
 }
 
-// idOf is a row's id.
+// idOf returns a row's id.
 func (w *world) idOf(row history.Insert) string {
 	w.t.Helper()
 	return harness.One[string](w.t, w.db, `SELECT id::text FROM outbox WHERE starts_with(convert_from(payload, 'UTF8'), $1 || '|')`, row.Ref)

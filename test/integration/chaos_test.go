@@ -338,7 +338,7 @@ func (c *chaos) left() *history.History {
 	return h
 }
 
-// positions are where the WAL and its slots stand.
+// positions returns the position of the WAL and those of its slots.
 func (c *chaos) positions() string {
 	var b strings.Builder
 	err := c.w.query(`SELECT pg_current_wal_insert_lsn()::text, slot_name, active, restart_lsn::text, confirmed_flush_lsn::text, wal_status

@@ -28,7 +28,7 @@ func (w *world) insertRefs(prefix string, n int) []string {
 	return refs
 }
 
-// published are the records' values, sorted.
+// published returns the records' values, sorted.
 func (w *world) published() []string {
 	w.t.Helper()
 	var values []string
@@ -39,7 +39,7 @@ func (w *world) published() []string {
 	return values
 }
 
-// rival is a poller that takes pending rows by SKIP LOCKED and marks them in the
+// rival returns a poller that takes pending rows by SKIP LOCKED and marks them in the
 // same transaction. It gives the rows that it took: the last poll is not cut off,
 // else it could have taken rows that it does not know of.
 func (w *world) rival(ctx context.Context, pause time.Duration) func() []string {

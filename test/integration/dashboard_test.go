@@ -95,7 +95,7 @@ func panels(t *testing.T) []panel {
 	return all
 }
 
-// once says that it is about streams that deliver exactly once.
+// once reports whether the panel is about streams that deliver exactly once.
 func (p panel) once() bool {
 	return strings.Contains(p.Targets[0].Expr, "outbox_cdc_transaction") || strings.Contains(p.Targets[0].Expr, "outbox_cdc_tally")
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/history"
 )
 
-// patient is a load whose applications bear errors of the database.
+// patient returns a load whose applications tolerate errors of the database.
 func patient() load {
 	l := steady()
 	l.patient = true

@@ -10,7 +10,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/history"
 )
 
-// catchUp is a backlog, written as fast as it goes.
+// catchUp returns a load that writes a backlog as fast as possible.
 func catchUp() load {
 	return load{writers: 4, keys: 40, inserts: 5, rows: 20, pad: 120}
 }

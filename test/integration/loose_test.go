@@ -13,7 +13,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/history"
 )
 
-// loose is a table that lets applications insert what cannot become a record.
+// loose returns a table that lets applications insert what cannot become a record.
 // What a row was to carry is in body, whatever its payload is.
 func loose() layout {
 	return layout{
@@ -29,7 +29,7 @@ func loose() layout {
 	}
 }
 
-// rowOf is a row of a key, for insertAs.
+// rowOf returns a row of a key, for insertAs.
 func (w *world) rowOf(key string) history.Insert {
 	return history.Insert{Topic: w.topic, Key: key, Keyed: true}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// newWorldOf is a world with a table that is given as it is, and a mapping of it
+// newWorldOf returns a world with a table that is given as it is, and a mapping of it
 // that may name the topic.
 func newWorldOf(t *testing.T, ddl string, config func(topic string) fields) *world {
 	t.Helper()

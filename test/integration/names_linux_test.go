@@ -82,7 +82,7 @@ func (n *names) lead(host string) {
 	}
 }
 
-// command is a program that sees the names.
+// command returns a program that sees the names.
 func (n *names) command(program string, args ...string) *exec.Cmd {
 	script := `mount --bind "$0" /etc/hosts && exec "$@"`
 	return exec.Command("unshare", append([]string{"--mount", "--propagation", "private", "sh", "-c", script, n.file, program}, args...)...)

@@ -16,7 +16,7 @@ import (
 // This file is exactly-once delivery of tables that keep no state, next to TestExactlyOnceThroughKills and
 // TestExactlyOnceThroughFaults.
 
-// withoutState is a world of such a table.
+// withoutState returns a world of such a table.
 func withoutState(t *testing.T, s surroundings) *world {
 	t.Helper()
 	l := stateless()

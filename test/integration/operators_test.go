@@ -311,7 +311,7 @@ func (p *process) usable() {
 	})
 }
 
-// values are what the topic holds.
+// values returns what the topic holds.
 func (w *world) values() string {
 	w.t.Helper()
 	var values []string

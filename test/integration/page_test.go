@@ -85,7 +85,7 @@ func TestThePromisesNameTheirTests(t *testing.T) {
 	}
 }
 
-// allTests are the folders in which each test is defined.
+// allTests returns the folders in which each test is defined.
 func allTests(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}

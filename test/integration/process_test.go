@@ -108,7 +108,7 @@ func (p *process) killed(within time.Duration) {
 	}
 }
 
-// cpu is how much processor time the process has used so far, or 0 where the
+// cpu returns how much processor time the process has used so far, or 0 where the
 // system does not tell.
 func (p *process) cpu() time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))

@@ -22,7 +22,7 @@ func (w *world) insertRefused(key string) history.Insert {
 	return rows[0]
 }
 
-// statusOf is what the table says of a row.
+// statusOf returns what the table says of a row.
 func (w *world) statusOf(row history.Insert) (string, error) {
 	return harness.TryOne[string](w.t.Context(), w.db, `SELECT `+w.layout.status+` FROM `+w.tableName()+`
 		WHERE split_part(convert_from(`+w.layout.payload+`, 'UTF8'), '|', 1) = $1`, row.Ref)

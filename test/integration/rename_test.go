@@ -85,7 +85,7 @@ func TestARenamedColumnIsOffered(t *testing.T) {
 	w.judge(history.Rules{Duplicates: 1}) // it was published, and the process stopped before it could be marked
 }
 
-// loud are the lines that a person is to read.
+// loud returns the lines that an operator should read.
 func loud(lines []string) []string {
 	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
 		return !strings.Contains(line, `"level":"warn"`) && !strings.Contains(line, `"level":"error"`)

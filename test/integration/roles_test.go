@@ -109,7 +109,7 @@ func statements(script string) (all []string) {
 	return all
 }
 
-// privileges are what the two roles have, except on the suite's own table.
+// privileges returns what the two roles have, except on the suite's own table.
 func (w *world) privileges() (all []string) {
 	w.t.Helper()
 	err := w.query(`

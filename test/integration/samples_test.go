@@ -74,7 +74,7 @@ func (s *sampler) runs(p *harness.Process) {
 	}
 }
 
-// taken are the samples so far.
+// taken returns the samples so far.
 func (s *sampler) taken() []history.Sample {
 	if s == nil {
 		return nil
@@ -84,7 +84,7 @@ func (s *sampler) taken() []history.Sample {
 	return s.samples[:len(s.samples):len(s.samples)]
 }
 
-// judged are rules with what every run that is sampled must keep.
+// judged returns the rules, together with those that hold for every sampled run.
 func (s *sampler) judged(r history.Rules) history.Rules {
 	if s != nil {
 		r.WALBudget, r.Memory = sampledBudget, sampledMemory
@@ -128,7 +128,7 @@ func (s *sampler) look(ctx context.Context) (sample history.Sample, err error) {
 	return sample, s.conn.QueryRow(ctx, sampleEnd).Scan(&sample.End)
 }
 
-// memory is the most resident memory of a process, or 0 where the system does
+// memory returns the most resident memory of a process, or 0 where the system does
 // not tell.
 func (s *sampler) memory() (most uint64) {
 	s.mu.Lock()

@@ -33,7 +33,7 @@ func TestALostSlotLosesNothing(t *testing.T) {
 	w.judge(history.Rules{})
 }
 
-// fullRate is a load without a breath.
+// fullRate returns a load without pauses.
 func fullRate() load {
 	l := steady()
 	l.writers, l.rate = 3, 0

@@ -90,7 +90,7 @@ func median(values []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// grows says whether the difference is more than a tenth and the slack.
+// grows reports whether the difference is more than a tenth and the slack.
 func grows(values []float64, slack float64) bool {
 	from, to := growth(values)
 	return to-from > max(slack, from/10)

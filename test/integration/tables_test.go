@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/history"
 )
 
-// im2be is the platform's table as its owners made it; the key is the
+// im2be returns the platform's table as its owners made it; the key is the
 // aggregate's id, made from the writers' key.
 func im2be() layout {
 	return layout{
@@ -143,7 +143,7 @@ func TestAKeyThatIsGenerated(t *testing.T) {
 	}, history.Rules{})
 }
 
-// deleting is a table whose rows go when they are published.
+// deleting returns a table whose rows go when they are published.
 func deleting() layout {
 	return layout{
 		ddl: `CREATE TABLE queue (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, topic text NOT NULL, key text, body text NOT NULL,
@@ -187,7 +187,7 @@ func TestRowsDeletedOnSuccess(t *testing.T) {
 	w.judge(history.Rules{})
 }
 
-// stateless is a table that nothing is written back to.
+// stateless returns a table that nothing is written back to.
 func stateless() layout {
 	return layout{
 		ddl: `CREATE TABLE events (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, topic text NOT NULL, key text, body bytea NOT NULL)`,
@@ -347,7 +347,7 @@ func (p *process) looksAgain() {
 	})
 }
 
-// writing is the world as applications see it that write values to that column.
+// writing returns the world for applications that write their values to that column.
 func (w *world) writing(column string) *world {
 	other := *w
 	other.layout.insert = fmt.Sprintf(`INSERT INTO outbox (topic, key, %s) SELECT topic, key, value FROM rows`, column)
@@ -377,7 +377,7 @@ func TestAColumnIsDroppedAndAddedAgain(t *testing.T) {
 	w.judge(history.Rules{})
 }
 
-// partitioned is a native table in partitions, of which the table parts lists
+// partitioned returns a native table in partitions, of which the table parts lists
 // those that applications write to.
 func partitioned() layout {
 	l := native()

@@ -19,7 +19,7 @@ func (w *world) localTimes() {
 	w.table["time_zone"], w.table["epoch"], w.table["timestamp"] = "America/New_York", "ms", "created_at"
 }
 
-// recordTimes are the records' own times.
+// recordTimes returns the records' own times.
 func (w *world) recordTimes() map[string]time.Time {
 	w.t.Helper()
 	at := map[string]time.Time{}

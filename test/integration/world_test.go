@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 // long says that the long form of the suite was asked for.
 var long = os.Getenv("OUTBOX_TEST_LONG") == "1"
 
-// scaled is a size in the short form and in the long one.
+// scaled returns a size in the short form and in the long one.
 func scaled[T any](short, longer T) T {
 	if long {
 		return longer
@@ -234,7 +234,7 @@ func (w *world) commandWith(env []string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// exitCode is a command's, 0 without error.
+// exitCode returns the exit code of a command; 0: it ended without an error.
 func exitCode(err error) int {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -243,7 +243,7 @@ func exitCode(err error) int {
 	return 0
 }
 
-// counts are rows by status.
+// counts returns rows by status.
 func (w *world) counts() (map[history.Status]int, error) {
 	counts := map[history.Status]int{}
 	err := w.query(`SELECT `+w.layout.status+`, count(*) FROM `+w.tableName()+` GROUP BY 1`, func(rows pgx.Rows) error {
@@ -315,7 +315,7 @@ func (w *world) history(topics ...string) *history.History {
 	return h
 }
 
-// inserted is what writers have recorded. A row can be in a topic before its
+// inserted returns what writers have recorded. A row can be in a topic before its
 // writer has got the answer to its COMMIT: that is waited for, for a while.
 func (w *world) inserted(records []history.Record) []history.Insert {
 	const patience = 10 * time.Second

@@ -30,7 +30,7 @@ type load struct {
 	patient   bool    // errors of the database are expected
 }
 
-// steady is a load that a small machine bears next to everything else.
+// steady returns a load that a small machine can bear in addition to everything else.
 func steady() load {
 	return load{writers: 6, keys: 40, rate: 25, rollbacks: 0.05, savepoint: 0.05, unkeyed: 0.05, inserts: 3, rows: 3, pad: 120}
 }
@@ -195,7 +195,7 @@ func (ws *writers) spend(rows int) {
 	}
 }
 
-// pickKeys gives keys in their order; nil is no key.
+// pickKeys returns keys in their order; nil is no key.
 func (ws *writers) pickKeys(r *rand.Rand) (keys []*string) {
 	l := ws.load
 	var names []string

@@ -372,7 +372,7 @@ func hit(all []witness, m *mutant) []witness {
 
 var failure = regexp.MustCompile(`schedule \d+.*|--- FAIL: \S+|panic: .*|fatal error: .*`)
 
-// killer is what the output says of the test that failed.
+// killer returns what the output says of the test that failed.
 func killer(out string) string {
 	if found := failure.FindAllString(out, -1); len(found) > 0 {
 		return found[len(found)-1]

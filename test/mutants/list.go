@@ -36,7 +36,7 @@ func readList(path string) (*list, error) {
 	return l, nil
 }
 
-// unknown are the entries of these packages that name no mutant.
+// unknown returns the entries of these packages that name no mutant.
 func (l *list) unknown(all []*mutant, packages []string) []string {
 	known := map[string]bool{}
 	for _, m := range all {
@@ -53,7 +53,7 @@ func (l *list) unknown(all []*mutant, packages []string) []string {
 	return out
 }
 
-// known is what an earlier run remembered.
+// known returns the fates that an earlier run has remembered.
 func (o *options) known() (map[string]fate, error) {
 	known := map[string]fate{}
 	text, err := os.ReadFile(o.results)

@@ -117,7 +117,7 @@ func (o *options) mutants() ([]*mutant, error) {
 	return all, nil
 }
 
-// inFiles are the mutants of the wanted files.
+// inFiles returns the mutants of the wanted files.
 func (o *options) inFiles(all []*mutant) []*mutant {
 	if len(o.files) == 0 {
 		return all

@@ -245,7 +245,7 @@ func (f *mutator) add(kind string, n ast.Node, edits []edit) {
 	f.found = append(f.found, m)
 }
 
-// withMutants is the file with all its mutants in it; a variable picks one. Lines
+// withMutants returns the file with all its mutants in it; a variable picks one. Lines
 // stay where they are. What was found first is outside.
 func withMutants(source string, mutants []*mutant, number func(*mutant) int) string {
 	type numbered struct {

@@ -194,7 +194,7 @@ var onlyFailedWait = removal{"Core.parts", "ids := c.rows.ids()", `ids := c.rows
 
 var sentence = regexp.MustCompile(`(?m)^//   - (\w+): (.+(?:\n//     .+)*)`)
 
-// sentences are what the package's documentation says of its rules, by name.
+// sentences returns what the package's documentation says of its rules, by name.
 func sentences(root string) (map[string]string, error) {
 	doc, err := os.ReadFile(filepath.Join(root, rulesOf, "doc.go"))
 	if err != nil {
@@ -207,7 +207,7 @@ func sentences(root string) (map[string]string, error) {
 	return says, nil
 }
 
-// changed gives the files without the rule, by path.
+// changed returns the files without the rule, by path.
 func (r rule) changed(root string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	paths, err := filepath.Glob(filepath.Join(root, rulesOf, "*.go"))
@@ -307,7 +307,7 @@ func judgeRules(ctx context.Context, o options) error {
 	return err
 }
 
-// rulesNamed are the rules of these names, separated by commas; all: every one.
+// rulesNamed returns the rules of these names, separated by commas; all: every one.
 func rulesNamed(names string) ([]rule, error) {
 	if names == "all" {
 		return slices.Clone(rules), nil

@@ -43,7 +43,7 @@ var untried = map[string]string{
 // told are beginnings of settings that decide what the server writes to its own log, and no more.
 var told = []string{"log_", "debug_print_", "debug_pretty_print", "trace_"}
 
-// tried says whether a setting is one for TestEverySettingOfASession.
+// tried reports whether TestEverySettingOfASession tries the setting.
 func tried(name string) bool {
 	begins := func(with string) bool { return strings.HasPrefix(name, with) }
 	in := func(s [2]string) bool { return strings.HasPrefix(strings.ToLower(s[0]), strings.ToLower(name)+" ") }
@@ -64,7 +64,7 @@ type serverSetting struct {
 	Words                                   []string
 }
 
-// hostile are values at the ends of what a setting takes, other than the one that it has.
+// hostile returns values at the ends of what a setting takes, other than the one that it has.
 func (s *serverSetting) hostile() (least, most string) {
 	other := func(values []string) string {
 		if i := slices.IndexFunc(values, func(v string) bool { return v != s.Value }); i >= 0 {
@@ -92,7 +92,7 @@ func (s *serverSetting) hostile() (least, most string) {
 	return least, s.Most
 }
 
-// sessionSettings are those that a role or a database can give to its sessions.
+// sessionSettings returns the settings that a role or a database can give to its sessions.
 func sessionSettings(t *testing.T, db *harness.DB) []serverSetting {
 	t.Helper()
 	rows, err := db.Conn(t).Query(t.Context(), `SELECT name, vartype, context, setting, coalesce(min_val, ''), coalesce(max_val, ''), coalesce(enumvals, '{}')

@@ -92,7 +92,7 @@ func (f *forger) say(message []byte) {
 	}
 }
 
-// numbers are what follows a message's letter.
+// numbers returns what follows a message's letter.
 func numbers(letter byte, all ...uint64) []byte {
 	message := []byte{letter}
 	for _, n := range all {
@@ -113,7 +113,7 @@ func (f *forger) transaction(at uint64) {
 	}
 }
 
-// forged is a world whose stream comes through a forger.
+// forged returns a world whose stream comes through a forger.
 func forged(t *testing.T) (*world, *forger) {
 	t.Helper()
 	w := newWorld(t)

@@ -77,7 +77,7 @@ func (w *world) goodFor(what string, d, within time.Duration) {
 	w.sent(what, from, to, within)
 }
 
-// floods is how many topic names a hostile writer makes up.
+// floods returns the number of topic names that a hostile writer makes up.
 func floods() int {
 	if long {
 		return 300_000
@@ -189,7 +189,7 @@ func (w *world) tell(p *harness.Process, what string, most int) {
 	}
 }
 
-// kafkaClient is a client of its own.
+// kafkaClient returns a client of its own.
 func (w *world) kafkaClient() sarama.Client {
 	w.t.Helper()
 	cfg := sarama.NewConfig()
@@ -301,7 +301,7 @@ func (w *world) groups() {
 	})
 }
 
-// ends are the ends of a topic's partitions.
+// ends returns the ends of a topic's partitions.
 func (w *world) ends(topic string) map[int32]int64 {
 	w.t.Helper()
 	client := w.kafkaClient()

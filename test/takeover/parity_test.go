@@ -45,7 +45,7 @@ func TestParity(t *testing.T) {
 	}
 }
 
-// beyond gives the records that came after the others, by partition.
+// beyond returns the records that came after the others, by partition.
 func beyond(all, others []harness.Record) (rest []harness.Record) {
 	end := map[int32]int64{}
 	for _, r := range others {

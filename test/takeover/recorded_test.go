@@ -79,7 +79,7 @@ func (l library) record(t *testing.T, w *world, records []harness.Record) {
 	}
 }
 
-// previewed are the records that preview shows of pending rows.
+// previewed returns the records that preview shows of pending rows.
 func (w *world) previewed() (records []harness.Record) {
 	w.t.Helper()
 	out, err := exec.Command(harness.Binary(w.t), "preview", "--config", w.config("stream"), "--json", "--limit", "1000").Output()

@@ -110,7 +110,7 @@ func java(t *testing.T, dir, source, class string, args ...string) *exec.Cmd {
 	return exec.Command("java", append([]string{"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classes, class}, args...)...)
 }
 
-// spring is what Spring is told of the servers.
+// spring returns the settings by which Spring finds the servers.
 func (w *world) spring(more ...string) []string {
 	w.t.Helper()
 	return append([]string{
@@ -192,7 +192,7 @@ func eventuate(t *testing.T, topic string) library {
 	}
 }
 
-// jdbcURL is the database in one address.
+// jdbcURL returns the database in one address.
 func (w *world) jdbcURL() string {
 	w.t.Helper()
 	c, err := pgx.ParseConfig(w.db.Own())
@@ -202,7 +202,7 @@ func (w *world) jdbcURL() string {
 	return fmt.Sprintf("jdbc:postgresql://%s:%d/%s?currentSchema=public&user=%s&password=%s", c.Host, c.Port, c.Database, c.User, c.Password)
 }
 
-// documentedTable is the table as the library documents it.
+// documentedTable returns the table as the library documents it.
 func documentedTable(t *testing.T, profile string) string {
 	t.Helper()
 	ddl, err := os.ReadFile(filepath.Join("..", "..", "internal", "suggest", "testdata", "tables", profile+".sql"))
@@ -244,7 +244,7 @@ func fastStream(_ *testing.T, topic, python string) library {
 	}
 }
 
-// pythonWith is a Python with packages of its own.
+// pythonWith returns a Python with packages of its own.
 func pythonWith(t *testing.T, requirements string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -287,7 +287,7 @@ func pgTransactionalOutbox(t *testing.T, topic, dir string) library {
 	}
 }
 
-// nodeWith is a folder with a program and the packages that its package.json lists.
+// nodeWith returns a folder with a program and the packages that its package.json lists.
 func nodeWith(t *testing.T, program string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -302,7 +302,7 @@ func nodeWith(t *testing.T, program string) string {
 	return dir
 }
 
-// address is the database as most languages are told it.
+// address returns the database as most languages are told it.
 func (w *world) address() string {
 	w.t.Helper()
 	c, err := pgx.ParseConfig(w.db.Own())

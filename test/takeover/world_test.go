@@ -61,7 +61,7 @@ type world struct {
 	dir   string
 }
 
-// broker is a real Kafka. Everything here needs one.
+// broker returns a real Kafka. Everything here needs one.
 func broker(t *testing.T) *harness.Cluster {
 	t.Helper()
 	if testing.Short() {
@@ -177,7 +177,7 @@ func (r *relay) wrote(from, rows int, settings fields) {
 	r.Await(time.Minute, "done")
 }
 
-// jdbc is the database as Java programs are told it.
+// jdbc returns the database as Java programs are told it.
 func (w *world) jdbc() []string {
 	w.t.Helper()
 	c, err := pgx.ParseConfig(w.db.Own())
