@@ -30,7 +30,7 @@ func rowOf(table *outbox.Table, id string) *outbox.Row {
 	return &outbox.Row{Table: table, ID: id, Cluster: "main", Topic: "t", Key: []byte(id), Pending: true, XID: 7, Commit: 10, Partition: -1}
 }
 
-// A round of the watch that found as many rows as it may is followed by the next at once.
+// When a round of the watch has found its maximum number of rows, the next round begins at once.
 func TestAFullRoundOfTheWatchIsFollowedByAnother(t *testing.T) {
 	t.Parallel()
 	c, table, now := begun(t, outbox.PublishedStatus)
@@ -64,7 +64,7 @@ func TestACleanStopReadsNoFurtherThanTheOpenTransaction(t *testing.T) {
 	}
 }
 
-// Everything up to a commit's end was received: no keepalive has to say so.
+// A commit shows that everything up to its end was received, without a keepalive.
 func TestACommitWasReceived(t *testing.T) {
 	t.Parallel()
 	var l ledger
@@ -81,7 +81,7 @@ func TestACommitWasReceived(t *testing.T) {
 	}
 }
 
-// Retention leaves rows that were not sent while they are paused, and until they went out.
+// Retention does not delete unsent rows while they are paused, nor before they have been published.
 func TestRetentionLeavesWhatIsPaused(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -106,7 +106,7 @@ func TestRetentionLeavesWhatIsPaused(t *testing.T) {
 	keeps("without a connection", true, true)
 }
 
-// A table that refuses its marks while it is paused is asked now and then, and stays paused.
+// While a table is paused and refuses its marks, the marks are tried now and then, and the table stays paused.
 func TestAPausedTableThatRefusesMarksIsAskedNowAndThen(t *testing.T) {
 	t.Parallel()
 	c, table, now := begun(t, outbox.PublishedStatus)
@@ -132,7 +132,7 @@ func TestAPausedTableThatRefusesMarksIsAskedNowAndThen(t *testing.T) {
 	}
 }
 
-// A table that goes on refusing its marks is asked less often each time.
+// While a table goes on refusing its marks, the wait before each try grows.
 func TestATableThatRefusesMarksIsAskedLessOften(t *testing.T) {
 	t.Parallel()
 	c, table, now := begun(t, outbox.PublishedStatus)

@@ -20,8 +20,8 @@ func looking(t *testing.T, m outbox.Mapping) (*Core, *outbox.Table, *lookQueue) 
 
 var claimed = outbox.Mapping{Claim: outbox.ClaimRowLock}
 
-// When a row may be looked at: a head start after it was committed, as far as is known, unless
-// the sweeper has left out younger ones.
+// A row may be looked at when its head start has passed since its commit, as far as that is known. If the
+// sweeper has left out younger rows, it may be looked at at once.
 func TestWhenARowMayBeLookedAt(t *testing.T) {
 	t.Parallel()
 	both := outbox.Mapping{HeadStart: time.Minute, Claim: outbox.ClaimRowLock}
@@ -57,8 +57,8 @@ func TestWhenARowMayBeLookedAt(t *testing.T) {
 	}
 }
 
-// Rows are looked at a page at a time, in their order, each when it is due; a trickle of them is
-// gathered for a moment where there is a head start.
+// Rows are looked at in their order, one page at a time, each when it is due. With a head start, rows that
+// trickle in are gathered for a moment.
 func TestWhatIsLookedAtNext(t *testing.T) {
 	t.Parallel()
 	const limit = 2
@@ -102,7 +102,7 @@ func TestWhatIsLookedAtNext(t *testing.T) {
 	}
 }
 
-// While as much is published as may be in memory, nothing is looked at: that would bring more.
+// While the published rows reach the bound of memory, no rows are looked at, because a look would add bytes.
 func TestNoLookWhileTheMemoryIsPublished(t *testing.T) {
 	t.Parallel()
 	for _, m := range []outbox.Mapping{{HeadersTable: outbox.HeadersTable{Name: "headers"}}, claimed} {
@@ -117,7 +117,7 @@ func TestNoLookWhileTheMemoryIsPublished(t *testing.T) {
 	}
 }
 
-// No claim locks more rows than are soon marked, nor more than a page has.
+// A claim does not lock more rows than can be marked soon, nor more than a page may have.
 func TestHowManyRowsAClaimLocks(t *testing.T) {
 	t.Parallel()
 	for page, want := range map[int]int{3: 3, claimRows: claimRows, claimRows + 1: claimRows} {
@@ -132,7 +132,7 @@ func TestHowManyRowsAClaimLocks(t *testing.T) {
 	}
 }
 
-// What a look adds to a row counts as published only once the row is.
+// The bytes that a look adds to a row count as published only after the row is published.
 func TestARowGrowsBeforeItIsPublished(t *testing.T) {
 	t.Parallel()
 	c, table, _ := looking(t, outbox.Mapping{HeadersTable: outbox.HeadersTable{Name: "headers"}})
@@ -150,8 +150,8 @@ func TestARowGrowsBeforeItIsPublished(t *testing.T) {
 	}
 }
 
-// A row that was dropped during its claim is unlocked. A row that is ours goes to the sink, or is unlocked
-// when it has to wait.
+// A row that was dropped during its claim is unlocked. A row that the claim has locked goes to the sink, or is
+// unlocked if it has to wait.
 func TestWhatAClaimBrings(t *testing.T) {
 	t.Parallel()
 	c, table, q := looking(t, claimed)
@@ -233,8 +233,8 @@ func TestARefusedClaim(t *testing.T) {
 	}
 }
 
-// Under which park a queued row is left: if the sweeper read it, the widest of those that have
-// failed or wait; if the WAL brought it, the one that discards it.
+// A queued row that the sweeper read is left under the widest park that has failed since or must wait. A
+// queued row of the WAL is left under the park that discards it.
 func TestUnderWhatAQueuedRowIsLeft(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -280,8 +280,8 @@ func TestUnderWhatAQueuedRowIsLeft(t *testing.T) {
 	}
 }
 
-// A page's row that is left takes along what else of its park is queued or asked for. A row of the WAL
-// takes nothing.
+// When a page's row is left, the other rows of its park that are queued or requested are left with it. A row of
+// the WAL takes no other rows along.
 func TestARowThatIsLeft(t *testing.T) {
 	t.Parallel()
 	for _, ofPage := range []bool{true, false} {
@@ -311,7 +311,7 @@ func TestARowThatIsLeft(t *testing.T) {
 	}
 }
 
-// Of an earlier connection nothing is known: after a failover positions and ids are given out again.
+// What an earlier connection has shown is forgotten, because after a failover positions and ids are used again.
 func TestAConnectionKnowsNoHeadStarts(t *testing.T) {
 	t.Parallel()
 	c, _, _ := looking(t, outbox.Mapping{HeadStart: time.Minute})
@@ -324,7 +324,7 @@ func TestAConnectionKnowsNoHeadStarts(t *testing.T) {
 	}
 }
 
-// Pages tell what head starts are measured by.
+// The snapshots of pages tell from when head starts are measured.
 func TestPagesAreSighted(t *testing.T) {
 	t.Parallel()
 	c, table, _ := looking(t, outbox.Mapping{HeadStart: time.Minute})

@@ -9,7 +9,7 @@ import (
 )
 
 // Rows that were published before the connection are skipped. Published is not asked behind PublishedTo.
-// Settled is right at every step.
+// Settled is correct after every step.
 func TestWhatWasPublishedBefore(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedNone)
@@ -76,7 +76,7 @@ func TestParksOfATableThatKeptAState(t *testing.T) {
 	}
 }
 
-// Rows behind others that were not read are not published, even when the table fits again.
+// Rows behind other rows that could not be read are not published, even if the table's definition fits again.
 func TestNothingPassesRowsThatWereNotRead(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedNone)

@@ -16,7 +16,7 @@ func (c *Core) flying(r *outbox.Row, s state) uint32 {
 	return h
 }
 
-// What the answer to an attempt makes of the key's park.
+// The answer to the mark of an attempt decides what happens to the key's park.
 func TestWhatAnAttemptMakesOfItsKey(t *testing.T) {
 	t.Parallel()
 	type answer struct {
@@ -84,7 +84,7 @@ func TestWhatAnAttemptMakesOfItsKey(t *testing.T) {
 	}
 }
 
-// A mark that finds its row not visible yet is repeated in a moment, and waits in NextTick.
+// A mark that does not find its row visible yet is repeated after a short wait, and NextTick counts that wait.
 func TestAMarkIsRepeated(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -196,7 +196,7 @@ func TestWhatIsReleased(t *testing.T) {
 	}
 }
 
-// A round of the watch: when it begins, what it asks, and what it finds.
+// A round of the watch: when it begins, what it requests, and what it finds.
 func TestRoundsOfTheWatch(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -239,7 +239,8 @@ func TestRoundsOfTheWatch(t *testing.T) {
 	}
 }
 
-// A round of the watch asks for tables that are not parked, without what is, and for known topics where others are parked.
+// A round of the watch asks for the tables that are not parked, and leaves out the scopes that are. Where a
+// table's unknown topics are parked, it asks only for the known topics.
 func TestWhatTheWatchAsksFor(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -256,7 +257,7 @@ func TestWhatTheWatchAsksFor(t *testing.T) {
 	}
 }
 
-// What candidates, and their absence, make of the round.
+// Candidates, or their absence, decide how the round goes on.
 func TestWhatTheWatchFinds(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -307,7 +308,8 @@ func TestAParkedCandidateIsLeftOut(t *testing.T) {
 	}
 }
 
-// The keys of rows that are still PENDING are parked, whether missed or due now, and notes tell how many.
+// The keys of rows that are still PENDING are parked, whether the rows were missed or have become due. Notes
+// tell how many there are.
 func TestMissedRowsAreParked(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -341,7 +343,7 @@ func TestMissedRowsAreParked(t *testing.T) {
 	}
 }
 
-// Which rows of the WAL are scheduled, and so left to the watch.
+// Scheduled rows of the WAL are left to the watch. The test tells which rows are scheduled.
 func TestScheduledRows(t *testing.T) {
 	t.Parallel()
 	c, table, now := begun(t, outbox.PublishedStatus)
@@ -364,8 +366,7 @@ func TestScheduledRows(t *testing.T) {
 	}
 }
 
-// What an answer to a mark does to the notes, to the parks that are shown, and to the
-// key's park.
+// The answer to a mark changes the notes, the list of parks and the key's park.
 func TestWhatAnAnswerToAMarkDoes(t *testing.T) {
 	t.Parallel()
 	answer := func(c *Core, r *outbox.Row, kind outbox.MarkKind, state outbox.MarkState) {
@@ -452,8 +453,8 @@ func TestWhatAnAnswerToAMarkDoes(t *testing.T) {
 	})
 }
 
-// A table whose marks are refused is parked once, however many rows say so, and longer when its time
-// had come; a park for something else becomes this one.
+// A table whose marks are refused is parked once, however many of its rows are refused. If its next try was
+// due, its backoff grows. A park of the table for another cause takes over this cause.
 func TestATableThatRefusesMarks(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -478,8 +479,8 @@ func TestATableThatRefusesMarks(t *testing.T) {
 	}
 }
 
-// No park awaits a row any more that the sink has delivered. A row that it refuses is awaited by its
-// key's park until it is charged.
+// When the sink has delivered a row, no park awaits the row any more. When the sink refuses a row, the key's
+// park awaits the row until its attempt is charged.
 func TestWhoAwaitsARow(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -502,7 +503,7 @@ func TestWhoAwaitsARow(t *testing.T) {
 	}
 }
 
-// A topic that the sink blocks is parked; rows that it gives back for any other reason park no topic.
+// A topic that the sink blocks is parked. Rows that the sink gives back for another reason park no topic.
 func TestWhatParksATopic(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{nil, errTopic} {

@@ -9,8 +9,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// When a scope is parked once more, a note tells of another cause or reason, the wait begins again, its scan and
-// removal end, and queued rows may be under it.
+// When a scope is parked again, its wait begins again, its scan and its removal end, and queued rows may be
+// under the park. A note tells about a new cause or reason.
 func TestAScopeIsParkedOnceMore(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -44,7 +44,7 @@ func TestAScopeIsParkedOnceMore(t *testing.T) {
 	}
 }
 
-// A table is parked with the key that is too many, and not again with the next.
+// A table is parked when one key too many is parked. The next key does not park it again.
 func TestATableOfManyKeysIsParked(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -59,8 +59,8 @@ func TestATableOfManyKeysIsParked(t *testing.T) {
 	}
 }
 
-// Which rows a park awaits: those of its scope that the sink has, unless another park awaits them. The park of unknown
-// topics gives them up to any other.
+// A park awaits the rows of its scope that the sink has, except those that another park awaits. The park of
+// unknown topics gives up its rows to any other park.
 func TestWhichRowsAParkAwaits(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -93,7 +93,7 @@ func TestWhichRowsAParkAwaits(t *testing.T) {
 	}
 }
 
-// What the answer to a change of parks makes of them.
+// The answer to a change of parks decides what happens to the parks.
 func TestWhatWrittenParksAre(t *testing.T) {
 	t.Parallel()
 	for _, result := range []outbox.ParkResult{outbox.ParksCommitted, outbox.ParksUnknown} {
@@ -142,8 +142,8 @@ func TestParksWrittenForNobody(t *testing.T) {
 	}
 }
 
-// A park that is handed back is shown as gone, and no hold waits for it. A durable park settles what waited
-// for it.
+// A park that was handed back is shown as gone, and no hold waits for it. A park that becomes durable settles
+// the holds that waited for it.
 func TestHoldsOfAPark(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -171,7 +171,7 @@ func TestHoldsOfAPark(t *testing.T) {
 	}
 }
 
-// Under which park a row of the WAL is discarded: a durable one, if there is one, of those that are swept.
+// A row of the WAL is discarded under a park in phase sweeping, and if possible under a durable one.
 func TestUnderWhatARowIsDiscarded(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -209,7 +209,7 @@ func TestUnderWhatARowIsDiscarded(t *testing.T) {
 	}
 }
 
-// Each park of a row is told once, widest first, until it is enough.
+// containing yields each park of a row once, widest first, until yield returns false.
 func TestWhichParksContainARow(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -228,7 +228,7 @@ func TestWhichParksContainARow(t *testing.T) {
 	}
 }
 
-// A topic with a park of its own is none of a table's unknown ones, whichever is parked first.
+// A topic with a park of its own is not one of a table's unknown topics, whichever is parked first.
 func TestKnownTopicsOfAPark(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -248,7 +248,8 @@ func TestKnownTopicsOfAPark(t *testing.T) {
 	}
 }
 
-// A page of a table finds its keys in order, one of the table's unknown topics, or of another table, does not.
+// A page of a table can show that the table's keys are in order. A page of the table's unknown topics, or of
+// another table, cannot.
 func TestWhichKeysAPageFindsInOrder(t *testing.T) {
 	t.Parallel()
 	other := &outbox.Table{Schema: "public", Name: "other"}
@@ -306,7 +307,7 @@ func TestWhichParksArePostponed(t *testing.T) {
 	}
 }
 
-// A small page ends a table's spending: one of the table, or of the stream, once the table hurries no more.
+// A small page of the table or of the stream ends a table's spending, once the table no longer hurries.
 func TestWhatEndsSpending(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -328,7 +329,7 @@ func TestWhatEndsSpending(t *testing.T) {
 	}
 }
 
-// When a table hurries, the back-off of its keys ends: of those that failed, and of no other table's.
+// When a table hurries, the backoff of its failed keys ends. Keys of other tables keep theirs.
 func TestWhichKeysHurry(t *testing.T) {
 	t.Parallel()
 	c, table, _ := begun(t, outbox.PublishedStatus)
@@ -353,7 +354,8 @@ func TestWhichKeysHurry(t *testing.T) {
 	}
 }
 
-// A key's park goes only when a wider park has its rows for sure, and nothing of it is under way.
+// A key's park is absorbed only when a wider park is certain to cover its rows, and none of its rows is under
+// way.
 func TestWhenAParkIsAbsorbed(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// The scenarios of tables that an application's own relay works on, too.
+// This file has the scenarios of tables on which an application's own relay works, too.
 
 // withRelay plays an act as play does, with a mapping whose rows are looked at first.
 func withRelay(t *testing.T, m outbox.Mapping, act func(s *scene)) {
@@ -28,7 +28,7 @@ var (
 	sideHeader = outbox.Mapping{HeadersTable: outbox.HeadersTable{Name: "headers"}}
 )
 
-// inKafka says that there are n copies of the row.
+// inKafka fails unless Kafka has n copies of the row.
 func (s *scene) inKafka(r *dbRow, n int, when string) {
 	if s.bad == nil && r.copies != n {
 		s.fail("head start", r, "%s %v is in Kafka %d times, not %d", when, r, r.copies, n)
@@ -239,7 +239,7 @@ func TestTableParkForAnUnmarkedRowTakesQueuedRows(t *testing.T) {
 	}
 }
 
-// usable has the sink tell A whether the cluster can be used.
+// usable makes the sink tell process A whether the cluster can be used.
 func (s *scene) usable(usable bool) {
 	s.a.input(func() { s.a.core.Cluster(outbox.ClusterState{Cluster: "main", Usable: usable, Err: errMapping}) })
 }
@@ -268,7 +268,7 @@ func TestLateClaimIsGivenUp(t *testing.T) {
 	})
 }
 
-// The relay has r1, so r2 of its key waits for it, and is not kept locked.
+// The relay works on r1, so r2 of the same key waits for it. Meanwhile r2 is not kept locked.
 func TestRowBehindATakenOneIsNotLocked(t *testing.T) {
 	s := newScene(t, worldRules{})
 	v := s.end(func(s *scene) {
@@ -293,8 +293,7 @@ func TestRowBehindATakenOneIsNotLocked(t *testing.T) {
 	}
 }
 
-// Kafka cannot be reached. Rows that were never sent are not kept locked for as
-// long as that lasts.
+// Kafka cannot be reached. During the outage, rows that were never sent are not kept locked.
 func TestNothingStaysLockedInAnOutage(t *testing.T) {
 	withRelay(t, rowLock, func(s *scene) {
 		s.row("k", 0)
@@ -307,7 +306,8 @@ func TestNothingStaysLockedInAnOutage(t *testing.T) {
 	})
 }
 
-// Kafka cannot be reached for longer than a blip. What waits goes out from its place, as it is then, or not at all.
+// Kafka cannot be reached for some time. A row that waits is then published from its place, in its present
+// state, or not at all.
 func TestHeldRowGoesOutAsItIs(t *testing.T) {
 	for name, first := range map[string]bool{"as inserted": false, "looked at first": true} {
 		t.Run(name, func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// What is paused is not published, the position passes it, and a process that starts
-// meanwhile keeps to it. When it is paused no more, what waited goes first.
+// Paused rows are not published, and the position passes them. A process that starts during the pause keeps
+// to it. After the pause, the rows that waited are published first.
 func TestPausedRowsWaitAndThePositionPassesThem(t *testing.T) {
 	for _, scope := range []outbox.Scope{outbox.StreamScope(), {Kind: outbox.ScopeTable, Table: "public.outbox"}} {
 		play(t, func(s *scene) {
@@ -36,8 +36,8 @@ func TestPausedRowsWaitAndThePositionPassesThem(t *testing.T) {
 	}
 }
 
-// A pause in an outage of Kafka takes back what was never sent: it is not published when Kafka is
-// there again, and the position passes it.
+// A pause during an outage of Kafka takes back the rows that were never sent. They are not published when
+// Kafka is available again, and the position passes them.
 func TestAPauseTakesBackWhatWasNeverSent(t *testing.T) {
 	for _, scope := range []outbox.Scope{outbox.StreamScope(), {Kind: outbox.ScopeTable, Table: "public.outbox"}} {
 		play(t, func(s *scene) {
@@ -61,7 +61,7 @@ func TestAPauseTakesBackWhatWasNeverSent(t *testing.T) {
 	}
 }
 
-// Another reason to park what is paused does not end the pause.
+// A pause does not end when its scope is parked for another cause.
 func TestAnotherReasonLeavesItPaused(t *testing.T) {
 	play(t, func(s *scene) {
 		s.pause(outbox.Park{Scope: outbox.StreamScope()})
@@ -80,7 +80,7 @@ func TestAnotherReasonLeavesItPaused(t *testing.T) {
 	})
 }
 
-// pause has process a see that this is paused, and nothing else.
+// pause makes process a learn that exactly these scopes are paused.
 func (s *scene) pause(parks ...outbox.Park) {
 	s.paused = parks
 	s.a.sees(parks)

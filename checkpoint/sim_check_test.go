@@ -173,7 +173,7 @@ func (w *world) blocked(r *dbRow) bool {
 	return false
 }
 
-// settled reports whether a healed world has come to rest.
+// settled reports whether a healed world has settled everything.
 func (w *world) settled() bool {
 	for _, t := range w.txns {
 		if t.state == txnOpen && t.xid != 0 || t.state == txnCommitted {
@@ -192,7 +192,7 @@ func (w *world) settled() bool {
 	}
 	for _, p := range w.procs {
 		if p.up && p.draining {
-			return false // a clean stop comes to its end
+			return false // wait for the clean stop to end
 		}
 	}
 	if len(w.claims) > 0 {
@@ -239,7 +239,7 @@ func (w *world) rowSettled(r *dbRow) bool {
 		r.unmarked < 0 && r.copies > 0 && w.remembered(r)
 }
 
-// idle reports whether nothing of the process is on its way.
+// idle reports whether the process has nothing on its way.
 func (p *proc) idle() bool {
 	return len(p.sink.pending()) == 0 && len(p.sink.cmds) == 0 && len(p.outcomes) == 0 && len(p.marks) == 0 &&
 		len(p.answers) == 0 && p.change == nil && !p.dirty
@@ -273,7 +273,7 @@ func (w *world) checkAtRest() {
 	w.fail("I11", nil, "the confirmed position stays at %v, the WAL's end is %v", w.slot.confirmed, w.insert)
 }
 
-// checkEnd checks what must hold when all is settled.
+// checkEnd checks what must be true when everything is settled.
 func (w *world) checkEnd() {
 	for _, r := range w.rows {
 		if !r.survives() || r.foreign {
@@ -288,8 +288,8 @@ func (w *world) checkEnd() {
 	}
 }
 
-// checkMemory checks I9. What is fed at once, and a page asked for before,
-// may come on top of the bound.
+// checkMemory checks I9. The rows of one input, and those of a page that was requested before, may exceed
+// the bound.
 func (w *world) checkMemory(p *proc) {
 	if n := p.core.looks.claims.open; n > maxClaims || n < 0 {
 		w.fail("I9", nil, "%v: %d claims are open", p, n)
@@ -303,7 +303,7 @@ func (w *world) checkMemory(p *proc) {
 	}
 }
 
-// describe puts a Core's state into the story.
+// describe writes the state of a Core into the story.
 func (p *proc) describe() {
 	c := p.core
 	if c == nil || p.w.trace == nil {

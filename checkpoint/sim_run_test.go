@@ -8,9 +8,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file draws a seed's plan and lists what can happen next.
+// This file draws the plan of a seed, and lists the events that can happen next.
 
-// eventKind is one kind of thing that happens.
+// eventKind is a kind of event.
 type eventKind uint8
 
 const (
@@ -56,7 +56,7 @@ const (
 	evPublication
 	evUnlock
 	evPartitions
-	// Faults: from here on only before the world is healed.
+	// Faults. The kinds from here on happen only before the world is healed.
 	evInvisible
 	evRequeue
 	evDelete
@@ -120,8 +120,8 @@ type event struct {
 
 var epochStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// drawPlan draws what a seed is about. Each seed has only some of the faults
-// and its own relation of speeds: rare schedules come from such extremes.
+// drawPlan draws the plan of a seed. Each seed has only some of the faults, and speeds of its own, because
+// rare schedules come from such extremes.
 func drawPlan(r *rand.Rand, often []eventKind) plan {
 	p := plan{
 		steps:   60 + r.IntN(500),
@@ -205,8 +205,8 @@ func drawPlan(r *rand.Rand, often []eventKind) plan {
 	return p
 }
 
-// behindStandby makes as many commits wait for a standby as not, and for longer
-// than a head start now and then: looks come before rows are visible.
+// behindStandby makes half of the commits wait for a standby, and some of them for longer than a head start.
+// So looks come before rows are visible.
 func (p *plan) behindStandby() {
 	p.weights[evInvisible] = max(p.weights[evInvisible], p.weights[evCommit])
 	p.weights[evVisible] = min(p.weights[evVisible], p.weights[evClock])
@@ -217,7 +217,7 @@ func (p *plan) manyTopics() {
 	p.cfg.MaxTopics, p.topics = 1, len(topics)
 }
 
-// blocksKeys lets rows of one key become FAILED on two clusters, and hold it.
+// blocksKeys lets rows of one key become FAILED on two clusters, and block the key.
 func (p *plan) blocksKeys() {
 	p.clusters = []string{"main", "other"}
 	for _, t := range p.tables {
@@ -374,8 +374,8 @@ func (w *world) insertSome(t *txn) {
 	}
 }
 
-// free reports whether the transaction may write the row. Where writers of a key
-// do not overlap it waits for the other's commit.
+// free reports whether the transaction may write the row. If writers of a key must not overlap, the
+// transaction waits for the other one's commit.
 func (w *world) free(t *txn, r *dbRow) bool {
 	if w.plan.overlap {
 		return true
@@ -469,7 +469,7 @@ func (w *world) listProc(p *proc) {
 	}
 }
 
-// listOnTheWire lists what goes on though the process may be stopped.
+// listOnTheWire lists events that are on their way, and happen even if the process is stopped.
 func (w *world) listOnTheWire(p *proc) {
 	for _, l := range p.sink.queues {
 		if b := l.wire; b != nil && !b.done && !w.kafka.down[l.cluster] {
@@ -488,7 +488,7 @@ func (w *world) listConn(p *proc) {
 		if w.lock == nil && !p.draining {
 			w.can(evLead, p.lead)
 		}
-		if w.healing && w.lock != nil && p.epoch != 0 && p.epoch != w.epoch && !w.off.epochContinuity { // it sees who leads, sooner or later
+		if w.healing && w.lock != nil && p.epoch != 0 && p.epoch != w.epoch && !w.off.epochContinuity { // the process learns, sooner or later, who leads
 			w.can(evNotice, func() { p.discard("another leads") })
 		}
 		return
@@ -737,7 +737,7 @@ func (p *proc) outcome() {
 	p.input(func() { p.core.Outcome(o) })
 }
 
-// listFaults lists what should not happen.
+// listFaults lists the faults.
 func (w *world) listFaults() {
 	w.listOperator()
 	w.listReissue()
@@ -805,7 +805,7 @@ func (w *world) runStray() {
 	s.f()
 }
 
-// loseSlot is max_slot_wal_keep_size, or an operator's drop.
+// loseSlot loses the slot, by max_slot_wal_keep_size or because an operator drops it.
 func (w *world) loseSlot() {
 	w.note("database: slot lost")
 	if w.lock != nil {
@@ -818,7 +818,7 @@ func (w *world) loseSlot() {
 	}
 }
 
-// define changes a table's definition so that it fits its mapping, or not.
+// define changes a table's definition so that it fits its mapping, or no longer fits it.
 func (w *world) define(t *outbox.Table, broken bool) {
 	w.note("database: definition of %v broken: %v", t, broken)
 	w.ownXID()
@@ -828,7 +828,7 @@ func (w *world) define(t *outbox.Table, broken bool) {
 	w.broken[t] = broken
 }
 
-// listOperator lists what people do to rows.
+// listOperator lists what operators do to rows.
 func (w *world) listOperator() {
 	for _, r := range w.rows {
 		if !r.exists() || r.foreign || r.taken || r.locked || w.lockOf(r) != nil {
@@ -924,7 +924,7 @@ func (w *world) listProcFaults(p *proc) {
 	}
 }
 
-// heal ends all faults; what is open is brought to its end.
+// heal ends all faults, and brings everything that is open to its end.
 func (w *world) heal() {
 	w.note("---- healed")
 	w.healing = true
@@ -957,8 +957,8 @@ func (w *world) heal() {
 	w.goOn()
 }
 
-// goOn commits a last row of each kind, so that the WAL shows that tables are
-// whole again, and that what comes late comes before something.
+// goOn commits a last row of each kind. So the WAL shows that all tables are whole again, and late events
+// come before something.
 func (w *world) goOn() {
 	for _, table := range w.plan.tables {
 		for _, topic := range topics[:w.plan.topics] {
@@ -975,7 +975,7 @@ func (w *world) goOn() {
 	}
 }
 
-// next does one thing.
+// next takes one event.
 func (w *world) next() bool {
 	events := w.list()
 	w.pickBuf = w.pickBuf[:0]
@@ -995,9 +995,9 @@ func (w *world) next() bool {
 	return w.bad == nil
 }
 
-// settleWithin is how long a healed world has to settle everything. Its waits are a
-// few seconds each: a row that takes longer was delayed by something that nothing
-// explains. In 1,500 seeds the slowest took 31 seconds.
+// settleWithin is how long a healed world may take to settle everything. Each of its waits takes a few
+// seconds. A row that takes longer is delayed by something that nothing explains. In 1,500 seeds the slowest
+// took 31 seconds.
 const settleWithin = time.Minute
 
 // run does a whole run: first with faults, then in the healed world until all is settled. It returns the

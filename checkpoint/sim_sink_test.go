@@ -8,9 +8,9 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file is Kafka and the sink of the simulation. The sink does what
-// outbox.Command and outbox.Outcome say, and nothing more: one queue per partition,
-// one batch on the wire per queue, outcomes per key in the order of publishing.
+// This file has Kafka and the sink of the simulation. The sink does exactly what outbox.Command and
+// outbox.Outcome say. It has one queue per partition, and at most one batch on the wire per queue. Outcomes
+// of a key come in the order in which its rows were published.
 
 var (
 	errNoUpdate = errors.New("permission denied for UPDATE")
@@ -22,14 +22,14 @@ var (
 	errMapping  = errors.New("column payload does not exist")
 )
 
-// kafka is what all processes share.
+// kafka is the state of Kafka, which all processes share.
 type kafka struct {
-	down       map[string]bool // cluster unreachable
-	topicDown  map[string]bool // topic of a cluster refuses every batch
-	partitions map[string]int  // that were added
-	epochs     map[string]int  // producer epoch by cluster: older ones are refused
+	down       map[string]bool // clusters that cannot be reached
+	topicDown  map[string]bool // topics of a cluster that refuse every batch
+	partitions map[string]int  // number of added partitions
+	epochs     map[string]int  // producer epoch by cluster; older epochs are refused
 	log        []landing
-	journals   map[string]journal // by cluster, of what was published exactly once
+	journals   map[string]journal // journals of exactly-once delivery, by cluster
 }
 
 // landing is one record in Kafka.
@@ -48,17 +48,17 @@ type item struct {
 	class   outbox.Class
 	scope   outbox.Scope
 	err     error
-	blocked bool // with this outcome Scope began to be blocked
+	blocked bool // the sink began to block Scope with this outcome
 
-	since time.Time // it was published, or looked at
-	asked *waited   // what the row was when the sink asked, nil: it did not
+	since time.Time // when it was published or last looked at
+	asked *waited   // the state of the row when the sink asked about it; nil: the sink did not ask
 }
 
 type batch struct {
 	items  []*item
 	queue  *partitionQueue
 	done   bool // Kafka has answered
-	landed int  // this many of the first items are in the log
+	landed int  // how many of the first items were appended to the log
 	tx     *onceTx
 	result error
 }
@@ -66,9 +66,9 @@ type batch struct {
 type partitionQueue struct {
 	cluster, topic string
 	part           int
-	queue          []*item // not on the wire, without outcome
+	queue          []*item // items that are not on the wire and have no outcome
 	wire           *batch
-	order          []*item // whose outcomes are owed, in the order of publishing
+	order          []*item // items whose outcomes are owed, in the order of publishing
 }
 
 type sink struct {
@@ -77,8 +77,8 @@ type sink struct {
 	cmds       []outbox.Command
 	queues     []*partitionQueue
 	blocked    map[blocked]bool
-	owed       map[outbox.Scope]int // releases
-	partitions map[string]int       // that the sink knows of
+	owed       map[outbox.Scope]int // expected releases
+	partitions map[string]int       // partitions that the sink knows of
 	draining   map[string]bool
 	epochs     map[string]int // 0: not fenced yet, nothing may be sent
 	told       map[string]bool
@@ -156,7 +156,7 @@ func (s *sink) command() {
 	s.emit()
 }
 
-// list tells which topics there are, of clusters that answer.
+// list reports the topics of the clusters that answer.
 func (s *sink) list() {
 	for _, cl := range s.w.plan.clusters {
 		if s.w.kafka.down[cl] {
@@ -215,7 +215,7 @@ type blocked struct {
 	scope   outbox.Scope
 }
 
-// release goes to the sinks of all clusters: a key's scope says none.
+// release goes to the sinks of all clusters, because the scope of a key names no cluster.
 func (s *sink) release(scope outbox.Scope) {
 	for b := range s.blocked {
 		sameTopic := b.scope.Kind == outbox.ScopeTopic && scope.Kind == outbox.ScopeTopic && b.scope.Topic == scope.Topic && s.w.off.releasesOne
@@ -298,7 +298,7 @@ func (s *sink) behindAsked() map[*item]bool {
 	return behind
 }
 
-// looked is the answer for one row.
+// looked takes the result of a look at one row.
 func (s *sink) looked(a outbox.Checked) {
 	for _, l := range s.queues {
 		i := slices.IndexFunc(l.queue, func(it *item) bool { return it.row == a.Row })
@@ -344,7 +344,7 @@ func (s *sink) send(l *partitionQueue, n int) {
 	l.wire = b
 }
 
-// arrive is Kafka's side of a batch.
+// arrive is what Kafka does when a batch arrives.
 func (s *sink) arrive(b *batch) {
 	w := s.w
 	if w.plan.once {
@@ -378,7 +378,7 @@ func (s *sink) arrive(b *batch) {
 
 var errFenced = errors.New("INVALID_PRODUCER_EPOCH")
 
-// answer is the sink's side: Kafka's answer has come.
+// answer is what the sink does when Kafka's answer arrives.
 func (s *sink) answer(b *batch) {
 	l := b.queue
 	l.wire = nil
@@ -425,16 +425,16 @@ func (s *sink) topicError(l *partitionQueue, rest []*item) {
 	s.giveBack(t, errTopic, func(o *item) bool { return t.Contains(o.row) })
 }
 
-// emit gives the outcomes that are due: a row's comes after those of its key's
-// earlier rows.
+// emit reports the outcomes that are due. The outcome of a row comes after those of the earlier rows of its
+// key.
 func (s *sink) emit() {
 	for _, l := range s.queues {
 		s.emitFrom(l)
 	}
 }
 
-// emitAtOnce gives what was withdrawn back, though earlier rows of its key are on
-// the wire still. Nothing of the key is sent meanwhile.
+// emitAtOnce gives back withdrawn rows, though earlier rows of their keys are still on the wire. No row of
+// these keys is sent meanwhile.
 func (s *sink) emitAtOnce() {
 	if !s.w.chance(50) {
 		return

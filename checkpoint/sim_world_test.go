@@ -11,9 +11,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file is the database of the simulation: rows, transactions, snapshots,
-// the write-ahead log, the slot and our own schema. It behaves as PostgreSQL
-// does where the rules of docs/internals/design.md care:
+// This file has the database of the simulation: rows, transactions, snapshots, the write-ahead log, the slot
+// and our own schema. It behaves like PostgreSQL where this matters to the rules of docs/internals/design.md:
 //
 //   - A commit is in the WAL, and is streamed, before it is visible to others
 //     while it waits for a standby; a server crash makes it visible.
@@ -51,8 +50,8 @@ func (r randomChooser) pick(weights []int) int {
 func (r randomChooser) intn(n int) int          { return r.IntN(n) }
 func (r randomChooser) chance(percent int) bool { return r.IntN(100) < percent }
 
-// worldRules switches off single rules of what is around the Core: the driver, the
-// database and the sink. The rules of the Core are changed by test/mutants.
+// worldRules switches off single rules of the Core's surroundings: the driver, the database and the sink.
+// test/mutants changes the rules of the Core itself.
 type worldRules struct {
 	startZero           bool // START_REPLICATION at 0/0, no position carried over
 	fencing             bool // a new leader fences the old one's batches
@@ -68,14 +67,14 @@ type worldRules struct {
 	sinkBlocksKey       bool // the sink blocks the key of a refused row
 	voidAnswers         bool // answers of an earlier connection are not delivered
 	onePhase            bool // a prepared transaction is streamed at COMMIT PREPARED, not before
-	uncoveredTold       bool // a connection tells which tables the publication lacks
-	coveredNoticed      bool // … and ends when it has them again
+	uncoveredTold       bool // the Core is told which tables the publication lacks
+	coveredNoticed      bool // … and the connection ends when the publication has them again
 	drainsTopic         bool // a topic with more partitions is drained before they are used
-	releasesOne         bool // the release of a topic is for the cluster that blocks it only
-	unsureMarks         bool // marks whose commit's answer got lost are written again
-	lockedMarks         bool // marks of rows that somebody has locked wait
-	retainsFlying       bool // retention leaves rows in flight alone
-	findsSameRow        bool // a mark or a look finds the row that it is about, not a later one with its id
+	releasesOne         bool // the release of a topic is only for the cluster that blocks it
+	unsureMarks         bool // marks are written again if the answer to their commit got lost
+	lockedMarks         bool // marks wait while somebody has locked their rows
+	retainsFlying       bool // retention does not delete rows in flight
+	findsSameRow        bool // a mark or a look finds its row, and not a later row with the same id
 }
 
 type rowStatus uint8
@@ -99,45 +98,45 @@ type dbRow struct {
 	key       string
 	null      bool // NULL key
 	tx        *txn
-	order     int // order column, assigned at insertion
+	order     int // value of the order column, assigned at insertion
 	created   time.Time
 	available time.Time // zero: at once
 	foreign   bool      // inserted in a state that is not PENDING
 	bad       error     // the row cannot become a record
-	poison    int       // refusals to come; <0: for ever
-	unmarked  int       // marks of it to be refused; <0: for ever
+	poison    int       // number of refusals to come; <0: refused for ever
+	unmarked  int       // number of its marks to be refused; <0: refused for ever
 
 	status   rowStatus
 	deleted  bool
 	attempts int
 
-	version  int       // of its content
-	inserted time.Time // available, as it was inserted
-	// committed is what it was when its transaction committed.
+	version  int       // version of its content
+	inserted time.Time // value of available at insertion
+	// committed is the row's state when its transaction committed.
 	committed struct {
 		version int
 		ours    bool // pending, and due
 	}
 
-	reissued       bool // it has the id of a row that was deleted
-	wasUnmarked    bool // a mark of it was refused
-	requeued       bool // put back by the operator
+	reissued       bool // a deleted row had the same id before
+	wasUnmarked    bool // one of its marks was refused
+	requeued       bool // the operator has put it back
 	wasFailed      bool
 	missed         bool      // the stream does not carry it
 	told           bool      // … and the table's park said so when it was committed
-	locked         bool      // by somebody's open transaction
+	locked         bool      // an open transaction of an application has locked it
 	late           bool      // the WAL does not show when it is available
-	taken          bool      // the relay has it, in a state of its own
-	dead           bool      // it had, and died
+	taken          bool      // the relay works on it, and has given it a status of its own
+	dead           bool      // the relay worked on it, and died
 	other          bool      // the relay has published it
 	foundInvisible time.Time // a look of the leader did not see it yet
-	undone         bool      // a failover took it back from being terminal, gone or not due
-	refusals       int       // by Kafka, or read with an error of its own
-	unknown        int       // attempts that may have been charged twice
-	spent          bool      // it used up its budget at once
-	copies         int       // in Kafka
-	owed           int       // copies before the row may be SENT, where delivery is exactly once
-	allowed        int       // copies that an unknown outcome explains
+	undone         bool      // a failover has undone that it was terminal, gone or not due
+	refusals       int       // how often Kafka refused it, or it was read with an error of its own
+	unknown        int       // number of attempts that may have been charged twice
+	spent          bool      // it used up its budget with one attempt
+	copies         int       // number of copies in Kafka
+	owed           int       // with exactly-once delivery: copies that must exist before the row may be SENT
+	allowed        int       // number of copies that unknown outcomes explain
 	first          *landing
 }
 
@@ -154,8 +153,7 @@ func (r *dbRow) sameOrder(o *dbRow) bool {
 	return !r.null && !o.null && r.key == o.key && r.topic == o.topic && r.table == o.table && r.cluster == o.cluster
 }
 
-// scheduled reports whether the row becomes available after its commit, or nobody
-// can tell from the WAL that it does not.
+// scheduled reports whether the row becomes available after its commit, or the WAL does not exclude that.
 func (r *dbRow) scheduled() bool {
 	return !r.available.IsZero() && (r.late || r.tx.state == txnOpen || r.available.After(r.tx.committedAt))
 }
@@ -180,7 +178,7 @@ type txn struct {
 	commit, end outbox.LSN
 	committedAt time.Time
 	prepared    bool // PREPARE TRANSACTION: it outlives sessions and the server
-	undone      bool // by a failover
+	undone      bool // undone by a failover
 }
 
 // running reports whether the transaction is in progress for snapshots.
@@ -188,8 +186,7 @@ func (t *txn) running() bool {
 	return t.state == txnOpen || t.state == txnCommitted && !t.visible
 }
 
-// walRec is a record of the WAL that decoding sees: a commit, or a change of a
-// table's definition.
+// walRec is a record of the WAL that logical decoding sees: a commit, or a change of a table's definition.
 type walRec struct {
 	at     outbox.LSN
 	tx     *txn
@@ -205,8 +202,7 @@ type slot struct {
 	making    *making
 }
 
-// making is a slot being made: it waits for the transactions running at its
-// start, and then once more.
+// making is a slot that is being made. It waits twice for the transactions that are running.
 type making struct {
 	waits []*txn
 	again bool
@@ -217,7 +213,7 @@ type undo struct {
 	f  func()
 }
 
-// plan is what a seed is about, drawn once.
+// plan is the plan of a seed, drawn once.
 type plan struct {
 	steps    int
 	keys     int
@@ -237,7 +233,7 @@ type plan struct {
 	weights   [numEvents]int
 }
 
-// world is one run.
+// world is the state of one run.
 type world struct {
 	chooser
 	plan    plan
@@ -261,11 +257,11 @@ type world struct {
 	insert    outbox.LSN
 	undone    []undo
 	slot      slot
-	noWrite   map[*outbox.Table]bool // UPDATE refused
-	broken    map[*outbox.Table]bool // definition does not fit the mapping
+	noWrite   map[*outbox.Table]bool // tables that refuse UPDATE
+	broken    map[*outbox.Table]bool // tables whose definition does not fit the mapping
 	paused    []outbox.Park          // what the operator has paused
-	lapse     bool                   // the publication lacks our tables, which nobody notices
-	lacks     map[*outbox.Table]bool // the publication lacks the table
+	lapse     bool                   // the publication lacks our tables, and nobody notices it
+	lacks     map[*outbox.Table]bool // tables that the publication lacks
 
 	stoppedCleanly bool // the last process that streamed confirmed all that it published
 
@@ -276,7 +272,7 @@ type world struct {
 
 	kafka   kafka
 	tallies map[string]*tally
-	system  int // which database cluster it is
+	system  int // number of the database cluster
 	offOnce onceRules
 	procs   []*proc
 
@@ -293,7 +289,7 @@ type world struct {
 	bad *violation
 }
 
-// stray is an effect of a process that is gone, still on its way.
+// stray is an effect of a process that is gone, which is still on its way.
 type stray struct {
 	what string
 	f    func()
@@ -320,14 +316,14 @@ func (w *world) fail(invariant string, row *dbRow, format string, args ...any) {
 	w.note("!!! %s: %s", invariant, w.bad.text)
 }
 
-// note writes a line of the story.
+// note writes a line into the story.
 func (w *world) note(format string, args ...any) {
 	if w.trace != nil {
 		w.trace("%5d %6.2fs  "+format, append([]any{w.step, w.now.Sub(epochStart).Seconds()}, args...)...)
 	}
 }
 
-// write appends n bytes to the WAL and gives the position before them.
+// write appends n bytes to the WAL, and returns the position before them.
 func (w *world) write(n int) outbox.LSN {
 	at := w.insert
 	w.insert += outbox.LSN(n)
@@ -574,20 +570,20 @@ func (w *world) failover(p outbox.LSN, withSlot bool) {
 		w.slot = slot{}
 	}
 	for _, t := range append([]*txn(nil), w.txns...) {
-		if t.state == txnOpen && !t.prepared { // its PREPARE never happened
+		if t.state == txnOpen && !t.prepared { // the failover has undone its PREPARE
 			t.state = txnAborted
 			w.forget(t)
 		}
 	}
 	for _, r := range w.rows {
-		r.told = false // the park may be gone
+		r.told = false // the failover may have undone the park
 	}
 	w.cursors = map[string]*cursor{}
 }
 
 // ---- the slot
 
-// confirm is a status update that reached the server.
+// confirm is a status update that has reached the server.
 func (w *world) confirm(p outbox.LSN) {
 	if p <= w.slot.confirmed {
 		return
@@ -655,9 +651,9 @@ type parkWrite struct {
 	epoch  int
 	conn   *conn
 	ran    bool
-	fenced bool // another leads: 0 rows
-	orphan bool // the connection that leads is gone: 0 rows
-	lost   bool // no answer will come
+	fenced bool // another process leads: the write changes 0 rows
+	orphan bool // the leading connection is gone: the write changes 0 rows
+	lost   bool // the answer gets lost
 }
 
 // runParks executes the write on the server.
@@ -708,11 +704,11 @@ func (w *world) parkList() []outbox.Park {
 
 // ---- reading rows
 
-// copyMeta is where a row handed to a Core came from.
+// copyMeta says from where a row came that was handed to a Core.
 type copyMeta struct {
 	row  *dbRow
 	page bool
-	step int // of the snapshot that its place on the page is from
+	step int // the step of the snapshot that set the row's place on the page
 	// version of the content, and whether the last look before it was published read it.
 	version int
 	looked  bool
@@ -720,17 +716,18 @@ type copyMeta struct {
 	waited  *waited // it was read from the WAL long after its commit
 }
 
-// waited is what a row was when its wait was noticed.
+// waited is the state of a row when its long wait was noticed.
 type waited struct {
 	was  dbRow
 	seen bool // it was visible
-	over int  // failovers by then
+	over int  // number of failovers before
 }
 
 func (w *world) noticed(r *dbRow) *waited { return &waited{*r, r.tx.visible, w.failovers} }
 
-// checkWaited checks I12 of a row that waited: it goes out as it was when that was noticed, or newer. One that nobody has
-// changed since its transaction may go out as it was inserted.
+// checkWaited checks I12 for a row that waited: the row is published as it was when its wait was noticed, or
+// in a newer version. A row that nobody has changed since its transaction may be published as it was
+// inserted.
 func (w *world) checkWaited(x *waited, r *dbRow, m *copyMeta) {
 	switch {
 	case !x.seen || r.requeued || r.undone || r.tx.undone || x.over != w.failovers:
@@ -787,7 +784,7 @@ func rowIDs(rows []*dbRow) []string {
 	return ids
 }
 
-// cursor is a query kept open over pages, for the rule that there is none.
+// cursor is a query that stays open over several pages, for runs without the rule that forbids it.
 type cursor struct {
 	rows []*dbRow
 	step int
@@ -828,7 +825,7 @@ func (r *dbRow) probe() *outbox.Row {
 	return row
 }
 
-// sweep reads a page, or names a table that refuses the statement.
+// sweep reads a page, or returns a table that refuses the statement.
 func (w *world) sweep(q *outbox.SweepRequest) (outbox.Page, *outbox.Table) {
 	var page outbox.Page
 	for i := range q.Parts {
@@ -879,13 +876,13 @@ func (w *world) inOrder(q *outbox.SweepRequest, part *outbox.SweepPart, room int
 	return rows, w.step
 }
 
-// idOrder is the order of rows, to be read with the next page.
+// idOrder is an order of rows, for the next page.
 type idOrder struct {
 	rows []*dbRow
-	step int // when it was read
+	step int // the step at which it was read
 }
 
-// idOrderRows is the most rows of an idOrder.
+// idOrderRows is the maximum number of rows in an idOrder.
 const idOrderRows = 12
 
 func (w *world) readAgenda(part *outbox.SweepPart) []*dbRow {

@@ -25,7 +25,7 @@ func asleepCore(t *testing.T, keys int) (*hotPath, func(n int) *park) {
 	return h, key
 }
 
-// step lets time pass and looks at what the Core promises.
+// step lets time pass, and checks what the Core's parts promise.
 func (h *hotPath) step(t *testing.T, by time.Duration) Ready {
 	t.Helper()
 	h.core.Tick(h.core.now.Add(by))
@@ -103,7 +103,7 @@ func TestWhatChangesAParkWakesIt(t *testing.T) {
 	}
 }
 
-// When a key is looked at again: when it may be tried and swept; one that is never swept when it may be tried.
+// A parked key wakes when it may be both tried and swept. If it is never swept, it wakes when it may be tried.
 func TestWhenAKeyWakes(t *testing.T) {
 	t.Parallel()
 	_, table, now := begun(t, outbox.PublishedStatus)

@@ -74,7 +74,7 @@ func TestRowsWithoutStateWaitInOrder(t *testing.T) {
 	}
 }
 
-// What the sink withdraws without an error is told to nobody.
+// No note tells about rows that the sink withdraws without an error.
 func TestWhatIsWithdrawnIsNotTold(t *testing.T) {
 	t.Parallel()
 	c, rows := stateless(t, "1")
@@ -121,7 +121,7 @@ func TestStallsAreTriedTogether(t *testing.T) {
 	}
 }
 
-// Rows of a topic wait with those that the sink gave back of it, others do not.
+// Rows of a topic wait behind rows of the topic that the sink gave back. Rows of other topics do not wait.
 func TestRowsWaitWithTheirTopic(t *testing.T) {
 	t.Parallel()
 	c, rows := stateless(t, "1")

@@ -34,7 +34,7 @@ func crowded() (c *Core, good *outbox.Table, step func() Ready) {
 	}
 }
 
-// Tables that refuse to be read leave the stream's sweep its turn: the other table is swept.
+// Tables that refuse to be read do not keep the stream's sweep from its turn: the other table is swept.
 func TestRefusingTablesLeaveTheStreamItsTurn(t *testing.T) {
 	t.Parallel()
 	c, good, step := crowded()
@@ -53,7 +53,7 @@ func TestRefusingTablesLeaveTheStreamItsTurn(t *testing.T) {
 	t.Error("the stream was never swept without the tables that refuse")
 }
 
-// So do tables that refuse every mark: only their first pages wait in memory.
+// Tables that refuse every mark do not either: only their first pages wait in memory.
 func TestUnmarkableTablesLeaveTheStreamItsTurn(t *testing.T) {
 	t.Parallel()
 	c, good, step := crowded()

@@ -16,7 +16,7 @@ import (
 // This file is exactly-once delivery of tables that keep no state, next to TestExactlyOnceThroughKills and
 // TestExactlyOnceThroughFaults.
 
-// withoutState returns a world of such a table.
+// withoutState returns a world with a table without state.
 func withoutState(t *testing.T, s surroundings) *world {
 	t.Helper()
 	l := stateless()

@@ -132,7 +132,7 @@ func refusal(asked *kmsg.ProduceRequest, say func(topic string, p *kmsg.ProduceR
 	return answer
 }
 
-// size returns how long an answer is, in lines and KB.
+// size returns the length of an answer: 1000 times its number of lines, plus its size in KB.
 func (s *served) size(path string) int {
 	s.t.Helper()
 	code, body := s.ask("GET", path, "")
