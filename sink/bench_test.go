@@ -15,8 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// BenchmarkSink publishes rows of 256 bytes, in commands of 500, with at most
-// 20,000 in flight, as the pipeline does. One op is one row.
+// BenchmarkSink publishes rows of 256 bytes, in commands of 500, with at most 20,000 in flight, as the
+// pipeline does. One operation is one row.
 func BenchmarkSink(b *testing.B) {
 	clusters := []struct {
 		name  string
@@ -79,8 +79,7 @@ func benchmark(b *testing.B, k *harness.Cluster, keys int) {
 	b.ReportMetric(float64(produced.rows.Load())/float64(produced.batches.Load()), "rows/batch")
 }
 
-// BenchmarkOneRow is the time from Do to the outcome of a single row when
-// nothing else is under way.
+// BenchmarkOneRow measures the time from Do to the outcome of a single row, with nothing else under way.
 func BenchmarkOneRow(b *testing.B) {
 	for name, k := range map[string]*harness.Cluster{"kfake": harness.Kfake(b, kfake.SeedTopics(1, "t")), "kafka": harness.Kafka(b)} {
 		b.Run(name, func(b *testing.B) {
@@ -112,9 +111,9 @@ func BenchmarkOneRow(b *testing.B) {
 	}
 }
 
-// BenchmarkTransactions has the same rows published in transactions and without, in turn, with at
-// most 10,000 in flight as with the memory.rows of a stream that has none configured. One op is a
-// row; only ratios of one run mean something.
+// BenchmarkTransactions publishes the same rows, in turn with and without transactions. At most 10,000 rows
+// are in flight, which is the default of a stream's memory.rows. One operation is one row. Only ratios
+// within one run are meaningful.
 func BenchmarkTransactions(b *testing.B) {
 	k := harness.Kafka(b)
 	for range 2 {

@@ -14,7 +14,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// In transactions, too, topics are deleted and made again, and records are deleted.
+// This file tests transactions while topics are deleted and made again, and while records are deleted.
 
 // insist publishes rows until they are delivered, also where their topic is blocked meanwhile.
 func (r *rig) insist(rows []*outbox.Row) {
@@ -37,7 +37,8 @@ func (r *rig) insist(rows []*outbox.Row) {
 	r.expect(outbox.Delivered, time.Second, rows...)
 }
 
-// targetMadeAgain: what comes after a topic was made again is there once, whatever the producer had sent to the old one.
+// targetMadeAgain: rows that are published after a topic was made again are in it once, whatever the
+// producer sent to the old topic.
 func targetMadeAgain(t *testing.T, k *harness.Cluster) {
 	topic, db := onceTopic(t, k, 2), newOnceDB()
 	r := newRig(t, db.config(k.Addrs, topic))
@@ -51,7 +52,8 @@ func targetMadeAgain(t *testing.T, k *harness.Cluster) {
 	eachOnce(t, readCommitted(t, k, topic, 2), rows[200:])
 }
 
-// recordsDeleted: nobody misses records of a target. The next leader misses those of the journal that it needs.
+// recordsDeleted: deleted records of a target topic are not needed any more. Deleted records of the journal
+// are missed by the next leader, which needs them.
 func recordsDeleted(t *testing.T, k *harness.Cluster) {
 	topic, db := onceTopic(t, k, 1), newOnceDB()
 	wipe := func(topic string) {

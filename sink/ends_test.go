@@ -17,8 +17,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// between is an Observer that does something when the first rows of a topic are acknowledged. The transaction
-// does not go on before it is done.
+// between is an Observer that runs a function when the first rows of a topic are acknowledged. The
+// transaction does not go on before the function has returned.
 type between struct {
 	tally
 	topic string
@@ -33,8 +33,9 @@ func (b *between) Produced(topic string, rows, bytes int, took time.Duration) {
 	}
 }
 
-// TestRealEndsThatAreLost: a partition loses its leader between the acknowledgement of a transaction's rows and
-// its end, which Kafka 4.3 and 4.4 then forget there (KAFKA-20734). Each row is there once all the same.
+// TestRealEndsThatAreLost: a partition loses its leader after a transaction's rows were acknowledged, and
+// before the transaction's end. Kafka 4.3 and 4.4 then forget the end in that partition (KAFKA-20734).
+// Still, each row is there once.
 func TestRealEndsThatAreLost(t *testing.T) {
 	t.Parallel()
 	k := privateKafka(t, harness.KafkaOptions{Brokers: 2, Settings: map[string]string{
@@ -48,9 +49,9 @@ func TestRealEndsThatAreLost(t *testing.T) {
 	t.Run("the next transaction", func(t *testing.T) { nextTransactionWaits(t, k) })
 }
 
-// nextTransactionWaits: while a partition lacks the end of a committed transaction, its coordinator refuses the
-// next one, for any other partition too, unless it is one that forgets the end. So a stream cannot go on with
-// other partitions meanwhile, as docs/exactly-once.md says.
+// nextTransactionWaits: while a partition lacks the end of a committed transaction, the coordinator refuses
+// the next transaction, also for other partitions. Only versions that forget the end accept it. So a stream
+// cannot go on with other partitions meanwhile, as docs/exactly-once.md says.
 func nextTransactionWaits(t *testing.T, k *harness.Cluster) {
 	topic := apart(t, k, k.Nodes[0])
 	b, err := opened(k.Addrs[0])
@@ -85,7 +86,7 @@ func nextTransactionWaits(t *testing.T, k *harness.Cluster) {
 	next := add(1)
 	k.Nodes[1].Start(t)
 	switch v := harness.KafkaVersion(); {
-	case next == sarama.ErrNoError && (strings.HasPrefix(v, "4.3.") || strings.HasPrefix(v, "4.4.")): // it forgets the end
+	case next == sarama.ErrNoError && (strings.HasPrefix(v, "4.3.") || strings.HasPrefix(v, "4.4.")): // this version forgets the end
 	case next != sarama.ErrConcurrentTransactions:
 		t.Errorf("the next transaction, while partition 0 has no leader: %v", next)
 	}
@@ -99,7 +100,7 @@ func noError(e sarama.KError) error {
 	return nil
 }
 
-// journalIsLost: while the journal has no leader nothing is delivered, and the partition is named.
+// journalIsLost: while the journal has no leader no row is delivered, and an error names the partition.
 func journalIsLost(t *testing.T, k *harness.Cluster) {
 	topic, db := apart(t, k, k.Nodes[1]), newOnceDB()
 	var rows []*outbox.Row
@@ -133,8 +134,8 @@ func journalIsLost(t *testing.T, k *harness.Cluster) {
 	eachOnce(t, readCommitted(t, k, topic, 2), rows)
 }
 
-// endIsLost makes a transaction of 40 rows, in batches of so many, lose its end in partition 0. With
-// several batches, the second one finds no leader, so the transaction is aborted.
+// endIsLost makes a transaction of 40 rows, in batches of this number of rows, lose its end in partition 0.
+// With several batches, the second one finds no leader, so the transaction is aborted.
 func endIsLost(t *testing.T, k *harness.Cluster, batch int, killed bool) {
 	topic, db := apart(t, k, k.Nodes[0]), newOnceDB()
 	victim := k.Nodes[1]

@@ -18,8 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// refuse lets kfake answer the next n produce requests with a code, without
-// appending anything.
+// refuse makes kfake answer the next n produce requests with a code, without appending anything.
 func refuse(c *kfake.Cluster, n int32, code int16) *atomic.Int32 {
 	var done atomic.Int32
 	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -50,7 +49,7 @@ func refuse(c *kfake.Cluster, n int32, code int16) *atomic.Int32 {
 	return &done
 }
 
-// TestPassingErrors: no code that passes costs a row its outcome or its order.
+// TestPassingErrors: while passing errors are answered, each row gets its outcome, in order.
 func TestPassingErrors(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int16{-1, 2, 3, 5, 6, 7, 8, 9, 13, 14, 19, 20, 31, 45, 46, 47, 53, 56, 59, 74, 76, 89, 131} {
@@ -61,7 +60,7 @@ func TestPassingErrors(t *testing.T) {
 			refuse(k.Fake, 1, code)
 			rows := append(r.publish(newRow("t", "k", "v1")), r.publish(newRow("t", "k", "v2"))...)
 			r.expect(outbox.Delivered, 8*time.Second, rows...)
-			if code == 46 { // brokers never say so; it would mean that the batch is there
+			if code == 46 { // brokers never answer this; it would mean that the batch is in the log
 				return
 			}
 			inOrder(t, k.Records(t, "t"), "v", 3)
@@ -69,8 +68,8 @@ func TestPassingErrors(t *testing.T) {
 	}
 }
 
-// TestClusterAuthorisation: trouble with authorisation is retried slowly, is the
-// cluster's trouble, and costs nobody anything.
+// TestClusterAuthorisation: an error of authorization is retried slowly, makes the cluster unusable, and is
+// not charged to any row.
 func TestClusterAuthorisation(t *testing.T) {
 	t.Parallel()
 	k := harness.Kfake(t, kfake.SeedTopics(1, "t"))
@@ -108,8 +107,8 @@ func TestTopicNotAuthorised(t *testing.T) {
 	inOrder(t, k.Records(t, "t"), "v", 1)
 }
 
-// TestTopicErrorsOfRowsThemselves: where a table says so, a forbidden topic
-// fails its rows one by one and blocks nothing; a missing one still blocks.
+// TestTopicErrorsOfRowsThemselves: if the table's fail_on names the error, the rows of a forbidden topic are
+// refused one by one, and the topic is not blocked. A missing topic is still blocked.
 func TestTopicErrorsOfRowsThemselves(t *testing.T) {
 	t.Parallel()
 	k := harness.Kfake(t, kfake.SeedTopics(1, "t"))
@@ -130,7 +129,7 @@ func TestTopicErrorsOfRowsThemselves(t *testing.T) {
 	if o = r.fate[keyless]; o.Blocked {
 		t.Errorf("%+v", o)
 	}
-	// Nobody was told that the topic is blocked, and it is not.
+	// No outcome said that the topic is blocked, and it is not.
 	r.expect(outbox.Delivered, 5*time.Second, r.publish(newRow("t", "k", "v0"))...)
 	scope := outbox.KeyScope(first)
 	r.sink.Do(outbox.Command{Release: &scope})
@@ -150,8 +149,8 @@ func TestTopicErrorsOfRowsThemselves(t *testing.T) {
 	}
 }
 
-// Where a table says which errors fail a row, others are not charged, but a
-// record that is too large always is.
+// If a table's fail_on names errors, other errors are not charged to its rows. A record that is too large is
+// always charged.
 func TestErrorsThatATableTakesForPassing(t *testing.T) {
 	t.Parallel()
 	k := harness.Kfake(t, kfake.SeedTopics(1, "t"))
@@ -170,8 +169,8 @@ func TestErrorsThatATableTakesForPassing(t *testing.T) {
 	}
 }
 
-// TestOutage: a broker that is away for a while gets everything, in order, and
-// the cluster's state is told once each way.
+// TestOutage: a broker that is away for a while gets all rows, in order. The cluster is reported unusable
+// once, and usable once.
 func TestOutage(t *testing.T) {
 	k := harness.KfakeProxied(t, kfake.SeedTopics(3, "t"))
 	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: "tx", OutageAfter: 200 * time.Millisecond})
@@ -191,13 +190,13 @@ func TestOutage(t *testing.T) {
 	r.usable(time.Second, true)
 	inOrder(t, k.Records(t, "t"), "v", 1000)
 	changes := slices.CompactFunc(slices.Clone(r.said), func(a, b outbox.ClusterState) bool { return a.Usable == b.Usable })
-	if len(changes) != 3 { // with another reason, that it cannot be used is told again
+	if len(changes) != 3 { // the cluster is reported unusable once more, with another reason
 		t.Errorf("states %v", r.said)
 	}
 }
 
-// TestAnotherReason: why the cluster cannot be used is told again when it has
-// become something else, and not with every try.
+// TestAnotherReason: when the reason why the cluster cannot be used changes, it is reported again, but not
+// with every try.
 func TestAnotherReason(t *testing.T) {
 	t.Parallel()
 	k := harness.Kfake(t, kfake.SeedTopics(1, "t"))
@@ -217,7 +216,7 @@ func TestAnotherReason(t *testing.T) {
 	inOrder(t, k.Records(t, "t"), "v", 10)
 }
 
-// TestUnreachableFromTheStart is told at once, and ends when a broker comes.
+// TestUnreachableFromTheStart: an outage at the start is reported at once, and ends when a broker appears.
 func TestUnreachableFromTheStart(t *testing.T) {
 	t.Parallel()
 	k := harness.KfakeProxied(t, kfake.SeedTopics(1, "t"))
@@ -378,7 +377,7 @@ func TestWithdrawGivesBackWhatWasNeverSent(t *testing.T) {
 	inOrder(t, k.Records(t, "t"), "v", 3)
 }
 
-// TestLargerThanAnyRequest: what sarama refuses to encode is the row's fault.
+// TestLargerThanAnyRequest: if sarama refuses to encode a row, the fault is the row's.
 func TestLargerThanAnyRequest(t *testing.T) {
 	before := sarama.MaxRequestSize
 	sarama.MaxRequestSize = 1 << 20
@@ -406,7 +405,7 @@ func TestLowTransactionTimeout(t *testing.T) {
 	}
 }
 
-// No row is published in a journal, whichever stream's it is. Others go on.
+// No row is published to a journal, whichever stream the journal belongs to. Other rows are published.
 func TestNoRowGoesIntoAJournal(t *testing.T) {
 	t.Parallel()
 	k := harness.Kfake(t, kfake.SeedTopics(1, "t", "journal"))

@@ -10,7 +10,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// A leader with the next epoch spares what the leader before has left, in the partitions of the same topic.
+// A leader with the next epoch does not fence the partitions whose fence the leader before has left, if the
+// topic is still the same.
 func TestWhatALeaderInherits(t *testing.T) {
 	id := func(n byte) string { return (sarama.Uuid{n}).String() }
 	left := outbox.FencedTopic{ID: id(1), Partitions: []int32{0, 2}}
@@ -48,7 +49,8 @@ func fenceStage(t *testing.T, before *outbox.Fences) *stage {
 	return s
 }
 
-// A leader that does not meet a topic, or stops before it has looked at a partition, passes on what it inherited.
+// A leader that never meets a topic, or stops before it has looked at a partition, passes on the fences that it
+// inherited.
 func TestWhatALeaderPassesOn(t *testing.T) {
 	inherited := outbox.FencedTopic{ID: (sarama.Uuid{1}).String(), Partitions: []int32{0, 2}}
 	before := &outbox.Fences{PID: 1, Epoch: 4, Topics: map[string]outbox.FencedTopic{"t": inherited}}
@@ -69,7 +71,7 @@ func TestWhatALeaderPassesOn(t *testing.T) {
 	leaves(s, []int32{2})
 
 	s = fenceStage(t, before)
-	s.m.id = nobody // it has not heard of the coordinator
+	s.m.id = nobody // the machine has had no answer of the coordinator
 	if f := s.m.leave(); f != before {
 		t.Errorf("left %+v", f)
 	}
@@ -80,7 +82,7 @@ func TestWhatALeaderPassesOn(t *testing.T) {
 	leaves(s, nil)
 }
 
-// A topic that was forgotten begins with sequence 0 once more, so it is fenced.
+// A topic that was forgotten begins with sequence 0 again, so it is fenced.
 func TestAForgottenTopicIsNotInherited(t *testing.T) {
 	s := fenceStage(t, &outbox.Fences{PID: 1, Epoch: 4, Topics: map[string]outbox.FencedTopic{"t": {ID: (sarama.Uuid{1}).String(), Partitions: []int32{0}}}})
 	s.hear(0, 1, 1)

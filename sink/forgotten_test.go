@@ -13,8 +13,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// forbidMetadata makes brokers say that we may not see the topic while on is set. It counts the
-// questions since: about the topic and, when it is forgotten, about nothing.
+// forbidMetadata makes brokers answer that we may not see the topic, while on is set. It counts the requests
+// since then: those about the topic and, after the topic is forgotten, those about no topic.
 func forbidMetadata(t *testing.T, c *kfake.Cluster, topic string) (on *atomic.Bool, asked *atomic.Int32) {
 	on, asked = &atomic.Bool{}, &atomic.Int32{}
 	c.ControlKey(int16(kmsg.ApiVersions), func(kmsg.Request) (kmsg.Response, error, bool) {

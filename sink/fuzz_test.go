@@ -18,8 +18,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/exactlyonce"
 )
 
-// FuzzHeaders: whatever stands in a partition's log, a search reads on behind
-// it or ends.
+// FuzzHeaders: whatever a partition's log contains, a search reads on behind it or ends.
 func FuzzHeaders(f *testing.F) {
 	f.Add([]byte{}, []byte{})
 	f.Add(make([]byte, 100), recordBatch(0, 100))
@@ -48,8 +47,8 @@ func FuzzHeaders(f *testing.F) {
 	})
 }
 
-// FuzzFrameLengths: however an answer's bytes are cut, all that comes before the
-// first length that cannot be one comes out, and nothing behind it.
+// FuzzFrameLengths: however an answer's bytes are cut into reads, all bytes before the first impossible
+// length are passed on, and none behind it.
 func FuzzFrameLengths(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x04abcd\x00\x00\x00\x05abcde"), []byte{0, 2, 7})
 	f.Add([]byte("\x00\x00\x00\x04abcdHTTP/1.1"), []byte{9})
@@ -83,8 +82,8 @@ func (p *pieces) Read(to []byte) (int, error) {
 	return n, nil
 }
 
-// FuzzAnswers: whatever a broker answers to a question of ours, nothing panics,
-// and memory is taken in proportion to the answer.
+// FuzzAnswers: whatever a broker answers to a request of ours, the code does not panic, and allocates memory
+// only in proportion to the answer.
 func FuzzAnswers(f *testing.F) {
 	for kind := range questions {
 		answer := goodAnswer(f, kind)
@@ -161,8 +160,8 @@ func lookFor(b *sarama.Broker, c *headersConn, version int16) {
 	}
 }
 
-// ask puts a question to a broker that gives this answer, and hangs up. It
-// returns what was asked.
+// ask sends a request to a broker that gives this answer and then closes the connection. It returns the
+// request.
 func ask(t testing.TB, question int, answer []byte) (key, version int16) {
 	t.Helper()
 	conf, err := Config{Cluster: "main", Brokers: []string{"broker:9092"}, TransactionalID: "t"}.sarama()

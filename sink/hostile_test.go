@@ -25,8 +25,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/harness"
 )
 
-// mutilator stands between a client and a broker and passes requests on as they
-// are. While it is armed, every reply that is long enough is spoilt.
+// mutilator is a proxy between a client and a broker. It passes on requests unchanged. While it is armed, it
+// spoils every reply that is long enough.
 type mutilator struct {
 	t        *testing.T
 	listener net.Listener
@@ -38,7 +38,7 @@ type mutilator struct {
 	conns    []net.Conn
 }
 
-// newMutilator starts one; kfake advertises its address.
+// newMutilator starts a mutilator. kfake advertises its address.
 func newMutilator(t *testing.T, opts ...kfake.Opt) (*mutilator, *harness.Cluster) {
 	t.Helper()
 	m := &mutilator{t: t}
@@ -59,7 +59,7 @@ func newMutilator(t *testing.T, opts ...kfake.Opt) (*mutilator, *harness.Cluster
 	return m, k
 }
 
-// elsewhere is a listener that says it listens at another address.
+// elsewhere is a listener whose Addr is another address.
 type elsewhere struct {
 	net.Listener
 	shown net.Addr
@@ -130,9 +130,8 @@ func (m *mutilator) replies(client io.Writer, server io.Reader) {
 	}
 }
 
-// Whatever a broker answers, nothing panics, memory stays bounded, no row has an
-// outcome that Kafka did not give, and when the broker is itself again all is
-// delivered, once, in order.
+// Whatever a broker answers, the sink does not panic, its memory stays bounded, and each row's outcome is the
+// one that Kafka gave. When the broker's answers are correct again, all rows are delivered, once and in order.
 func TestHostileBroker(t *testing.T) {
 	for name, spoil := range map[string]func(frame []byte) []byte{
 		"a length of 2 GiB":     func(f []byte) []byte { binary.BigEndian.PutUint32(f, 1<<31-1); return f },
@@ -201,7 +200,7 @@ func TestFramesAreFollowed(t *testing.T) {
 	}
 }
 
-// A port where something else answers is named as such, and costs no memory.
+// If a server at the port is not Kafka, the error says so, and the answer takes no memory.
 func TestAPortOfSomethingElse(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)
@@ -263,7 +262,7 @@ func TestACoordinatorThatAttemptsNothing(t *testing.T) {
 	inOrder(t, k.Records(t, "t"), "v", 2)
 }
 
-// A broker that says of every offset that it is out of range ends a search with that error.
+// If a broker answers that every offset is out of range, a search ends with that error.
 func TestASearchOfALogWithoutOffsetsEnds(t *testing.T) {
 	k := harness.Kfake(t, kfake.SeedTopics(1, "t"))
 	var fetched atomic.Int32

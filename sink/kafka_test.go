@@ -26,7 +26,7 @@ func values(records []harness.Record) []string {
 	return out
 }
 
-// inOrder checks that exactly n records prefix0, prefix1, … are there, in order.
+// inOrder fails unless exactly n records prefix0, prefix1, … are there, in order.
 func inOrder(t *testing.T, records []harness.Record, prefix string, n int) {
 	t.Helper()
 	if len(records) != n {
@@ -210,8 +210,8 @@ func TestRealLostAcknowledgement(t *testing.T) {
 	inOrder(t, k.Records(t, topic), "v", 7)
 }
 
-// TestRealLandedThenRefused: the first try landed, its answer was lost, and the
-// retry is refused since the limit was lowered meanwhile. Nobody is charged.
+// TestRealLandedThenRefused: the first try was appended, and its answer was lost. The retry is refused,
+// because the limit was lowered in between. No row is charged.
 func TestRealLandedThenRefused(t *testing.T) {
 	t.Parallel()
 	k := privateKafka(t, harness.KafkaOptions{Proxied: true})
@@ -245,8 +245,8 @@ func TestRealLandedThenRefused(t *testing.T) {
 	}
 }
 
-// TestRealZombieIsFenced: the second Sink of a transactional id fences the
-// first, also for what the first has on the wire.
+// TestRealZombieIsFenced: the second Sink of a transactional id fences the first one, including the batches
+// that the first one has on their way.
 func TestRealZombieIsFenced(t *testing.T) {
 	t.Parallel()
 	k := privateKafka(t, harness.KafkaOptions{Proxied: true})
@@ -290,8 +290,8 @@ func TestRealZombieIsFenced(t *testing.T) {
 	}
 }
 
-// TestRealCleanStopsAreNotFencedAgain: while each sink leaves its fences to the next, rows are all that is
-// written. After a kill each partition gets its marker.
+// TestRealCleanStopsAreNotFencedAgain: as long as each sink leaves its fences to the next one, only rows are
+// written to the topic. After a kill, each partition gets a marker.
 func TestRealCleanStopsAreNotFencedAgain(t *testing.T) {
 	k := harness.Kafka(t)
 	if !k.Real {
@@ -449,8 +449,8 @@ func TestRealPartitionsAdded(t *testing.T) {
 	}
 }
 
-// TestRealLeadersMove: brokers stop, are killed and come back under load;
-// every partition's log has each row once, in order.
+// TestRealLeadersMove: brokers are stopped, killed and started again under load. Each partition's log has
+// each row once, in order.
 func TestRealLeadersMove(t *testing.T) {
 	t.Parallel()
 	k := privateKafka(t, harness.KafkaOptions{Brokers: 3, Settings: map[string]string{"min.insync.replicas": "2"}})

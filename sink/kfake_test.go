@@ -32,7 +32,7 @@ var testTable = &outbox.Table{Schema: "public", Name: "outbox"}
 // forbidden.
 var ownTable = &outbox.Table{Schema: "public", Name: "own", Mapping: outbox.Mapping{FailOn: []outbox.TopicError{outbox.TopicUnauthorized}}}
 
-// rig is a running Sink and what it said.
+// rig is a running Sink with all that it has reported.
 type rig struct {
 	t        testing.TB
 	sink     *Sink
@@ -134,8 +134,8 @@ func (r *rig) listen(ctx context.Context) {
 	}
 }
 
-// until waits for a condition on the rig, read under its lock: for half a minute at
-// least, since what is quick on an idle machine is not on a busy one.
+// until waits for a condition on the rig, which it reads under the rig's lock. It waits for at least half a
+// minute, because an action that is quick on an idle machine is slow on a busy one.
 func (r *rig) until(what string, within time.Duration, cond func() bool) {
 	r.t.Helper()
 	within = max(within, 30*time.Second)

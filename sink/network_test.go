@@ -15,13 +15,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/transport"
 )
 
-// countedSecret counts how often it was refused.
+// countedSecret counts how often the secret was refused.
 type countedSecret int
 
 func (c *countedSecret) Read(context.Context) (string, error) { return "hunter2", nil }
 func (c *countedSecret) Refused()                             { *c++ }
 
-// A refusal counts each time; a closed connection, which in an outage each is, once a minute.
+// Each refusal counts. A closed connection counts only once a minute, because in an outage all connections are
+// closed.
 func TestWhatCountsAsARefusal(t *testing.T) {
 	t.Parallel()
 	var refused countedSecret
@@ -47,8 +48,8 @@ func TestWhatCountsAsARefusal(t *testing.T) {
 	}
 }
 
-// Brokers name further brokers. A login does not leave this machine unencrypted, no matter who names
-// where it goes; without a login, or where it is allowed, everything is dialled.
+// Brokers name further brokers. A login never leaves this machine unencrypted, whichever broker names its
+// destination. Without a login, or if it is allowed, all addresses are dialled.
 func TestALoginStaysOnThisMachine(t *testing.T) {
 	t.Parallel()
 	away := func(network, _ string) (net.Listener, error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// What the simulation does not come to, or does not see: sizes, memory, and words.
+// This file tests what the simulation does not reach or does not see: sizes, memory, and texts.
 
 func TestErrorClass(t *testing.T) {
 	for class, errs := range map[string][]error{
@@ -43,7 +43,7 @@ func TestErrorClass(t *testing.T) {
 	}
 }
 
-// Errors are counted as what the sink takes them for.
+// Each error is counted in the class that corresponds to its handling.
 func TestClassesAreWhatCodesMean(t *testing.T) {
 	classes := map[meaning][]string{
 		badRecord: {"record"}, damaged: {"record"}, badTopic: {"topic", "authorization"}, otherState: {"producer"}, otherEpoch: {"producer"},
@@ -55,7 +55,7 @@ func TestClassesAreWhatCodesMean(t *testing.T) {
 	}
 }
 
-// A batch's size is never less than what is sent, and not much more.
+// The computed size of a batch is never less than the size that is sent, and not much more.
 func TestSizesOfRecords(t *testing.T) {
 	varint := func(n int) int { return len(binary.AppendVarint(nil, int64(n))) }
 	for _, c := range []struct{ key, value, headers, name, of int }{
@@ -75,7 +75,7 @@ func TestSizesOfRecords(t *testing.T) {
 	}
 }
 
-// A queue that is never empty takes no more memory than what waits in it, several times.
+// A queue that is never empty takes at most a few times the memory of the rows that wait in it.
 func TestAQueueForgets(t *testing.T) {
 	var q queue
 	all := rowsOf("t", "k", "v", 100)
@@ -122,7 +122,7 @@ func TestAQueueForgets(t *testing.T) {
 	}
 }
 
-// Batches grow again after a refusal, until they are as large as ever.
+// After a refusal batches grow again, up to their former size.
 func TestBatchesGrowAgain(t *testing.T) {
 	q := &partitionQueue{topic: newTopic("t"), as: nobody}
 	q.limit = 1 // a batch of three rows was rejected
@@ -141,7 +141,7 @@ func TestBatchesGrowAgain(t *testing.T) {
 	}
 }
 
-// Keys that name their partitions are remembered as long as something of them is here, and some more.
+// Keys whose rows name their partitions are remembered while their rows are here, and for some time more.
 func TestNamedKeysAreForgotten(t *testing.T) {
 	top := newTopic("t")
 	for p := range 2 {
@@ -178,7 +178,7 @@ func TestNamedKeysAreForgotten(t *testing.T) {
 	}
 }
 
-// Records without a key go to one partition until a batch is made of it, or it got enough.
+// Records without a key go to one partition until a batch is made of its rows, or until it got stickyBytes.
 func TestRecordsWithoutKeyMoveOn(t *testing.T) {
 	top := newTopic("t")
 	for p := range 3 {
@@ -215,7 +215,7 @@ func TestRecordsWithoutKeyMoveOn(t *testing.T) {
 	}
 }
 
-// Where brokers do not tell max.message.bytes it is learnt from what they refuse.
+// If brokers do not tell max.message.bytes, the limit is learnt from the batches that they refuse.
 func TestTooLargeBatches(t *testing.T) {
 	for name, c := range map[string]struct {
 		topic topic
@@ -239,7 +239,8 @@ func TestTooLargeBatches(t *testing.T) {
 	}
 }
 
-// Of very many topics those are asked about first that have rows, then those longest not asked about.
+// If there are very many topics, metadata is requested first for those with rows, then for those that were asked
+// about longest ago.
 func TestManyTopicsHaveTheirTurns(t *testing.T) {
 	m := newMachine("main", machineConfig{refresh: time.Minute, topicGrace: time.Hour}, nil)
 	now := time.Unix(1_000_000, 0)
@@ -347,7 +348,7 @@ func TestTheJournalMustBeTheOneThatIsKnown(t *testing.T) {
 	}
 }
 
-// The journal's trouble is over when it is there again, also when nothing is published.
+// The journal's trouble ends when the journal is there again, even if no row is published.
 func TestTroubleOfTheJournalPasses(t *testing.T) {
 	good := topicInfo{uuid: sarama.Uuid{1}, leaders: []string{"b"}}
 	m, _ := journalled(t, "", good)

@@ -12,7 +12,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file checks what the machine asks of its surroundings, and itself after each step.
+// This file checks what the machine demands of its surroundings, and checks the machine after each step.
 
 // flying returns how many tries are under way.
 func (w *sim) flying() int { return len(w.tries) + w.late }
@@ -36,7 +36,7 @@ func (w *sim) current(q *partitionQueue) bool {
 	return t == q.topic && int(q.partition) < len(t.queues) && t.queues[q.partition] == q
 }
 
-// checkSend checks a try before it goes.
+// checkSend checks a try before it is sent.
 func (w *sim) checkSend(try *simTry) {
 	b, q, t := try.b, try.b.queue, w.topic(try.b.queue.topic.name)
 	journal := t.name == simJournal
@@ -92,7 +92,7 @@ func (w *sim) holdsOld(b *batch) bool {
 	})
 }
 
-// checkSize checks that a new batch is as large as it may be and no larger.
+// checkSize checks that a new batch is as large as the limits allow.
 func (w *sim) checkSize(b *batch) {
 	q, most, bytes := b.queue, w.m.limits(b.queue.topic), b.bytes
 	if w.plan.once {
@@ -178,7 +178,7 @@ func (w *sim) checkJob(j *producerIDJob) {
 	}
 }
 
-// state takes what is said of the cluster.
+// state takes a report about the cluster.
 func (w *sim) state(s *outbox.ClusterState) {
 	w.tell("usable %v: %v, topics %v", s.Usable, s.Err, s.Topics)
 	if s.Topics != nil {
@@ -209,15 +209,15 @@ func (w *sim) state(s *outbox.ClusterState) {
 	w.states = append(w.states, simState{s.Usable, class, w.now})
 }
 
-// simState is a state that was told.
+// simState is a reported state of the cluster.
 type simState struct {
 	usable bool
 	class  string
 	at     time.Time
 }
 
-// checkPatience checks that no row waits for longer than what is wrong explains, and that an
-// outage is told.
+// checkPatience checks that no row waits for longer than the present faults explain, and that an outage is
+// reported.
 func (w *sim) checkPatience() {
 	if w.steps++; w.steps%4 != 0 { // it takes long
 		return
@@ -325,7 +325,7 @@ func (w *sim) checkParts() {
 	}
 }
 
-// checkDirty checks that no partition is to be looked at twice.
+// checkDirty checks that no partition is twice in dirty.
 func (w *sim) checkDirty() {
 	seen := map[*partitionQueue]bool{}
 	for _, q := range w.m.dirty {
@@ -359,7 +359,7 @@ func (w *sim) checkQueue(q *partitionQueue) {
 	}
 }
 
-// checkRest checks a world in which all is done, after a long while with so many requests.
+// checkRest checks a world in which all rows are done, after a long time with this number of requests.
 func (w *sim) checkRest(long time.Duration, asked, jobs, seals int) {
 	m := w.m
 	times := func(what string, n int, every time.Duration) {

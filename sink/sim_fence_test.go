@@ -15,10 +15,10 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This simulation is of leaders that follow one another: clean stops, kills, frozen processes that go on
-// later, a second installation with our transactional id, a database that is restored, topics that are made
-// again, and markers that Kafka loses. A partition that a leader has fenced, as its broker has shown, takes no
-// batch of another leader. Without any one rule of Fences that breaks.
+// This file simulates leaders that follow one another: clean stops, kills, frozen processes that go on
+// later, a second installation with our transactional id, a restored database, topics that are made again, and
+// markers that Kafka loses. When a broker has shown a leader's fence in a partition, the partition takes no
+// batch of another leader. Without any one of the rules of Fences this breaks.
 
 // fenceRules are the rules: how to do without each, and near which seed that breaks something.
 var fenceRules = map[string]struct {

@@ -13,53 +13,53 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file is Kafka in the simulation, as far as producers see it: topics, partition logs that
-// know producers by id, epoch and sequence, brokers that fail, and the coordinator of producer ids.
+// This file has the Kafka of the simulation, as producers see it: topics, partition logs that know producers by
+// id, epoch and sequence, brokers that fail, and the coordinator of producer ids.
 
 type simKafka struct {
 	topics    []*simTopic // those that take rows first
-	ours      int         // how many these are
+	ours      int         // how many of the topics take rows
 	named     map[string]*simTopic
 	logs      map[topicPartition]*simLog
-	down      map[string]bool // brokers
+	down      map[string]bool // brokers that are down
 	tries     map[*batch]*simTry
-	late      int                // tries that are given up and not over
-	open      map[*batch]*simTry // one of a batch's tries may have been appended
+	late      int                // number of tries that are given up, but still on their way
+	open      map[*batch]*simTry // the try of each batch that may have been appended
 	fenced    map[*partitionQueue]bool
-	tails     map[*partitionQueue]int64 // what is known of the end
+	tails     map[*partitionQueue]int64 // known ends of the partition logs
 	sealed    map[*batch]bool
-	notes     map[string]int // lines for the log
-	acked     time.Time      // when the last batch was
-	askFailed time.Time      // since when metadata is not answered
-	asksWell  time.Time      // since when it is
+	notes     map[string]int // log lines
+	acked     time.Time      // when the last batch was acknowledged
+	askFailed time.Time      // since when requests for metadata have failed
+	asksWell  time.Time      // since when they have been answered
 	id        producer
 	pids      int64
 	jobs      int
 	jobOut    bool
-	jobEnd    time.Time // of the last one
+	jobEnd    time.Time // end of the last job
 	kept      time.Time // when the id was last kept alive
 }
 
-// simTopic is a topic, or a name that can be none.
+// simTopic is a topic, or a name that no topic can have.
 type simTopic struct {
 	name     string
 	uuid     byte
 	there    bool
-	ours     bool // takes rows
+	ours     bool // it takes rows
 	internal bool
-	count    int                    // partitions
-	max      int                    // bytes of a batch
-	least    int                    // of max, ever
-	says     sarama.KError          // what metadata says instead of what there is
-	lag      int                    // how many partitions metadata has not heard of yet
+	count    int                    // number of partitions
+	max      int                    // maximum size of a batch, in bytes
+	least    int                    // the least max so far
+	says     sarama.KError          // what metadata answers, instead of the truth
+	lag      int                    // number of partitions that metadata does not show yet
 	blank    bool                   // metadata names no partitions
-	write    sarama.KError          // what producing is answered with
-	excuses  map[sarama.KError]bool // errors that were answered
-	made     int                    // how often it was made
+	write    sarama.KError          // the answer to produce requests
+	excuses  map[sarama.KError]bool // errors that explain a block, because they were answered
+	made     int                    // how often the topic was made
 	acked    time.Time              // when the last batch was, or it came or went
-	blocks   int                    // how often that was told
-	absent   int                    // answers in a row without it
-	since    time.Time              // the first of them
+	blocks   int                    // how often the topic was reported as blocked
+	absent   int                    // number of answers in a row without the topic
+	since    time.Time              // time of the first of these answers
 }
 
 type simLog struct {
@@ -67,11 +67,11 @@ type simLog struct {
 	number  int32
 	leader  string
 	entries []simEntry
-	hw      int // so many entries are on all replicas
+	hw      int // number of entries that are on all replicas
 	moves   int // of its leadership
 }
 
-// simEntry is a batch of a partition log, or without rows a marker.
+// simEntry is a batch of a partition log; without rows it is a marker.
 type simEntry struct {
 	offset int64
 	as     producer
@@ -83,7 +83,7 @@ type simEntry struct {
 type simTry struct {
 	b       *batch
 	to      string
-	made    int // of its topic
+	made    int // which making of the topic it is for
 	as      producer
 	seq     int32
 	rows    []*outbox.Row
@@ -141,7 +141,7 @@ func (w *sim) create(t *simTopic) {
 	}
 }
 
-// remove deletes a topic, with what is in it and what is on its way into it.
+// remove deletes a topic, with its records and the tries that are on their way to it.
 func (w *sim) remove(t *simTopic) {
 	t.there = false
 	for p := range t.count {
@@ -294,16 +294,16 @@ func (w *sim) noteAnswer(name string, infos map[string]topicInfo) {
 
 // ---- producing
 
-// fate is what becomes of a try, other than that it is appended and acknowledged.
+// fate is what happens to a try, if it is not just appended and acknowledged.
 type fate struct {
 	what   string
 	err    error
 	unsent bool
 	code   sarama.KError
-	lands  bool // it is appended, and not yet on all replicas
-	offset bool // the answer says where
-	late   bool // it arrives when nobody waits for its answer any more
-	plain  bool // only without transactions
+	lands  bool // it is appended, but not yet on all replicas
+	offset bool // the answer has the offset
+	late   bool // it arrives when its answer is no longer awaited
+	plain  bool // only for runs without transactions
 	// patience: how long a row may wait after it.
 	patience time.Duration
 }
@@ -553,7 +553,7 @@ func (w *sim) start(failures int) {
 	})
 }
 
-// job does what the producerIDClient would.
+// job does the work of the producerIDClient.
 func (w *sim) job(j *producerIDJob) {
 	w.checkJob(j)
 	w.jobs++
@@ -672,7 +672,7 @@ func (w *sim) fence(targets []topicPartition, unsealed bool, res *producerIDResu
 	}
 }
 
-// search reads a partition log for a batch, as far as all replicas have it.
+// search searches a partition log for a batch, up to the end that is on all replicas.
 func (w *sim) search(s search, refused map[topicPartition]sarama.KError) searched {
 	out := searched{batch: s.batch, sealed: true}
 	l, t := w.logs[s.topicPartition], w.topic(s.Topic)

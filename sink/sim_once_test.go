@@ -10,9 +10,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file is the coordinator of transactions in the simulation. Requests and answers get lost,
-// and never come late: package exactlyonce shows what that does. Here it is about the rows
-// between queues and transactions.
+// This file has the transaction coordinator of the simulation. Requests and answers get lost, but never come
+// late: package exactlyonce tests that. These tests are about the rows between queues and transactions.
 
 type simOnce struct {
 	ongoing  bool

@@ -12,35 +12,35 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// This file is the stream in the simulation: its rows are in lines, one for each key, and it
-// publishes those of a line in order. What is given back it publishes again.
+// This file has the stream of the simulation. Its rows are in lines, one line for each key. It publishes the
+// rows of a line in order, and publishes rows that are given back again.
 
 type simTable struct {
 	lines      []*simLine
 	of         map[*outbox.Row]*simRow // each publication
 	asks       map[*outbox.Row]bool    // publications that were asked about
-	parked     map[outbox.Scope]bool   // what the machine blocks
+	parked     map[outbox.Scope]bool   // scopes that the machine blocks
 	blocked    []outbox.Scope          // now
-	blockedAt  time.Time               // the last
+	blockedAt  time.Time               // when the last scope was blocked
 	listedAt   time.Time
-	out        int // rows whose outcome is awaited
+	out        int // number of rows that have no outcome yet
 	publishing int // 1 while rows go on to be published
 	resting    bool
 	draining   bool
-	asking     *outbox.Scope // is being withdrawn
+	asking     *outbox.Scope // the scope that is being withdrawn
 	listed     map[string]bool
-	states     []simState // what was said of the cluster
-	made       int        // rows
+	states     []simState // reports about the cluster
+	made       int        // number of rows made
 }
 
-// simLine are rows that are in order.
+// simLine is a line of rows, which must be delivered in order.
 type simLine struct {
 	topic string
 	table *outbox.Table
 	key   []byte
 	named bool // its rows name their partitions
 	rows  []*simRow
-	next  int // those before it are done with
+	next  int // all rows before this index are done
 }
 
 // simRow is a row of the table.
@@ -48,19 +48,19 @@ type simRow struct {
 	line   *simLine
 	row    outbox.Row
 	flaw   sarama.KError
-	pub    *outbox.Row // what the machine is to tell the outcome of, or nil
+	pub    *outbox.Row // the publication whose outcome the machine still owes, or nil
 	since  time.Time
 	sent   time.Time
-	looked time.Time // when the stream said what it is, last
+	looked time.Time // when the stream last told its present state
 	done   bool
-	failed bool // given up, for its own fault
+	failed bool // given up for its own fault
 	tries  int
 	named  *outbox.Row // the publication that a broker named as rejected
 	at     *partitionQueue
-	until  time.Time // not published before
-	copies int       // in partition logs
-	gone   bool      // one was in a topic that was deleted
-	doubt  bool      // there may be several
+	until  time.Time // it is not published before this time
+	copies int       // number of copies in partition logs
+	gone   bool      // a copy was in a topic that was deleted
+	doubt  bool      // there may be several copies
 }
 
 // errEncode stands for a record that cannot be written, errName for an id that the journal does not take.
@@ -165,7 +165,7 @@ func (w *sim) canGo(l *simLine) bool { return w.topic(l.topic).ours && w.topic(l
 
 const simMemory = 40 // rows that wait for their outcome
 
-// publish goes on to publish rows.
+// publish goes on publishing rows.
 func (w *sim) publish() {
 	w.publishing = 0
 	if w.resting {
@@ -245,7 +245,7 @@ func (w *sim) drain() {
 	w.withdrawScope(outbox.StreamScope())
 }
 
-// withdrawn checks that all was given back that was not on its way.
+// withdrawn checks that all rows that were not on their way were given back.
 func (w *sim) withdrawn() {
 	if w.asking == nil {
 		return
@@ -370,7 +370,7 @@ func (w *sim) release(s outbox.Scope) {
 	w.m.command(outbox.Command{Release: &s})
 }
 
-// releaseOthers releases what is not blocked here: commands go to the sinks of all clusters.
+// releaseOthers releases scopes that are not blocked here, because commands go to the sinks of all clusters.
 func (w *sim) releaseOthers() {
 	before := map[*topic]topicState{}
 	for _, t := range w.m.topics {
@@ -405,7 +405,7 @@ func (w *sim) delivered(r *simRow, o *outbox.Outcome) {
 	r.done = true
 }
 
-// inTurn checks that each row before it is done with: the delivered rows of a key are a prefix.
+// inTurn checks that each row before this one is done: the delivered rows of a key are a prefix.
 func (w *sim) inTurn(r *simRow, o *outbox.Outcome) {
 	for _, e := range r.line.rows {
 		if e == r {
@@ -417,7 +417,7 @@ func (w *sim) inTurn(r *simRow, o *outbox.Outcome) {
 	}
 }
 
-// refused checks that it is the row's own fault.
+// refused checks that the refusal is the row's own fault.
 func (w *sim) refused(r *simRow, o *outbox.Outcome) {
 	w.inTurn(r, o)
 	w.notThere(r)
