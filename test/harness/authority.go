@@ -30,7 +30,7 @@ type Authority struct {
 	key *ecdsa.PrivateKey
 }
 
-// NewAuthority makes an authority that is good for an hour.
+// NewAuthority makes an authority whose certificates are valid for an hour.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{t: t, dir: t.TempDir()}

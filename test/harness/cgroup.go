@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// Confined makes a program run in a cgroup with so much memory: the kernel ends it if it takes more.
-// If no cgroup can be made, it returns the command as it was, and why. Then the caller judges by
-// Process.Peak.
+// Confined makes a program run in a cgroup with this amount of memory. The kernel ends the program if it
+// uses more. If no cgroup can be made, Confined returns the command unchanged, and the reason. Then the
+// caller has to check Process.Peak instead.
 func Confined(t testing.TB, cmd *exec.Cmd, bytes int64) (*exec.Cmd, error) {
 	t.Helper()
 	root, limit := "/sys/fs/cgroup/memory", "memory.limit_in_bytes"

@@ -19,27 +19,26 @@ import (
 
 // Cluster is a Kafka cluster: real brokers or kfake.
 type Cluster struct {
-	// Addrs are what the program under test is given: through the proxies
-	// where the cluster has them.
+	// Addrs are the addresses for the program under test. If the cluster has proxies, they are the proxies'.
 	Addrs []string
-	// Direct leads around the proxies.
+	// Direct are the addresses of the brokers themselves.
 	Direct []string
-	// Real says that these are Apache Kafka's brokers.
+	// Real says that the brokers are Apache Kafka's.
 	Real bool
 	// Nodes are the real brokers, Fake is the fake cluster.
 	zooKeeper *Node // of versions that need one
 	Nodes     []*Node
 	Fake      *kfake.Cluster
-	// Proxies stand before the brokers, in their order.
+	// Proxies are the proxies in front of the brokers, in the same order.
 	Proxies []*Proxy
 
 	dir string
-	// around leads the harness's own clients from a proxy to what is behind it.
+	// around maps the address of a proxy to that of the broker behind it, for the harness's own clients.
 	around map[string]string
 }
 
-// Kfake starts a fake cluster of one broker for one test. It is the only way
-// to inject error codes (Cluster.Fake.ControlKey), and no proof of durability.
+// Kfake starts a fake cluster of one broker for one test. Only kfake can inject error codes
+// (Cluster.Fake.ControlKey). It proves nothing about durability.
 func Kfake(t testing.TB, opts ...kfake.Opt) *Cluster {
 	t.Helper()
 	fake, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1)}, opts...)...)
@@ -51,8 +50,8 @@ func Kfake(t testing.TB, opts ...kfake.Opt) *Cluster {
 	return &Cluster{Addrs: addrs, Direct: addrs, Fake: fake}
 }
 
-// KfakeProxied is Kfake with a proxy before its one broker: kfake advertises
-// the address it thinks it listens on, which is the proxy's.
+// KfakeProxied is Kfake with a proxy in front of its only broker. kfake advertises the address at which it
+// seems to listen, which is the proxy's.
 func KfakeProxied(t testing.TB, opts ...kfake.Opt) *Cluster {
 	t.Helper()
 	hidden := &relocated{}
@@ -75,7 +74,7 @@ func (c *Cluster) proxy(t testing.TB) {
 	}
 }
 
-// AddrsOf returns the brokers' addresses on one of KafkaOptions.Listeners.
+// AddrsOf returns the addresses of the brokers' listener with this name (see KafkaOptions.Listeners).
 func (c *Cluster) AddrsOf(listener string) (addrs []string) {
 	for _, n := range c.Nodes {
 		addrs = append(addrs, n.Addr(listener))
@@ -101,7 +100,7 @@ func (c *Cluster) Restore(t testing.TB) {
 
 var topicNumber atomic.Int64
 
-// Topic makes a topic with a name of the test's own.
+// Topic makes a topic with a name that only this test uses.
 func (c *Cluster) Topic(t testing.TB, partitions int32) string {
 	t.Helper()
 	name := fmt.Sprintf("t%d.%s", topicNumber.Add(1), identifier(t.Name()))
@@ -157,7 +156,7 @@ func (c *Cluster) AddPartitions(t testing.TB, name string, count int32) {
 	c.Admin(t, func(a sarama.ClusterAdmin) error { return a.CreatePartitions(name, count, nil, false) })
 }
 
-// Topics lists the topics, Kafka's own (__…) not among them.
+// Topics returns the names of the topics, without Kafka's own (__…).
 func (c *Cluster) Topics(t testing.TB) (names []string) {
 	t.Helper()
 	c.Admin(t, func(a sarama.ClusterAdmin) error {
@@ -172,7 +171,7 @@ func (c *Cluster) Topics(t testing.TB) (names []string) {
 	return names
 }
 
-// Admin gives an admin client for the length of a function.
+// Admin runs a function with an admin client.
 func (c *Cluster) Admin(t testing.TB, use func(sarama.ClusterAdmin) error) {
 	t.Helper()
 	cfg := sarama.NewConfig()
@@ -189,7 +188,7 @@ func (c *Cluster) Admin(t testing.TB, use func(sarama.ClusterAdmin) error) {
 	}
 }
 
-// client is for consumers, by another library than the one under test.
+// client returns a client for consumers. It is of another library than the one under test.
 func (c *Cluster) client(opts ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(c.Direct...), kgo.Dialer(goAround{c}.DialContext), kgo.RetryTimeout(10 * time.Second)}, opts...)...)
 }
@@ -232,8 +231,8 @@ func serves(ctx context.Context, addr string, id int) error {
 	return errors.New("the broker is not in its own metadata yet")
 }
 
-// End returns the sum of a topic's end offsets: how many records were appended to
-// it, the control records of transactions included.
+// End returns the sum of a topic's end offsets: the number of records that were appended to it, including
+// the control records of transactions.
 func (c *Cluster) End(ctx context.Context, topic string) (sum int64, err error) {
 	ends, err := c.ends(ctx, topic)
 	for _, end := range ends {
@@ -242,7 +241,7 @@ func (c *Cluster) End(ctx context.Context, topic string) (sum int64, err error) 
 	return sum, err
 }
 
-// Client returns a client of the other library, which knows its way around proxies.
+// Client returns a franz-go client, which knows how to reach the brokers around the proxies.
 func (c *Cluster) Client(opts ...kgo.Opt) (*kgo.Client, error) { return c.client(opts...) }
 
 // ends returns a topic's end offsets by partition.

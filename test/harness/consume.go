@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Record is one record as it lies in the log.
+// Record is one record of a partition log.
 type Record struct {
 	Topic      string
 	Partition  int32
@@ -51,8 +51,8 @@ func (c *Cluster) Records(t testing.TB, topic string) (records []Record) {
 	return records
 }
 
-// Committed returns what a read_committed consumer sees of a topic; it waits for the end of
-// transactions that are open.
+// Committed returns what a read_committed consumer reads from a topic. It waits until open transactions have
+// ended.
 func (c *Cluster) Committed(t testing.TB, topic string) (records []Record) {
 	t.Helper()
 	Eventually(t, 60*time.Second, func() (err error) {
@@ -62,7 +62,7 @@ func (c *Cluster) Committed(t testing.TB, topic string) (records []Record) {
 	return records
 }
 
-// TryCommitted is Committed for use in Eventually. It takes no longer than within, since a request may get lost.
+// TryCommitted is Committed for use in Eventually. It takes at most within, since a request may get lost.
 func (c *Cluster) TryCommitted(ctx context.Context, topic string, within time.Duration) ([]Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -80,8 +80,7 @@ func (c *Cluster) TryRecords(ctx context.Context, topic string) ([]Record, error
 	return records, nil
 }
 
-// AwaitRecords reads a topic until it holds at least n records, and gives all
-// that lie there then.
+// AwaitRecords reads a topic until it has at least n records, and returns all its records.
 func (c *Cluster) AwaitRecords(t testing.TB, topic string, n int, within time.Duration) (records []Record) {
 	t.Helper()
 	f := c.Follow(t, topic)
@@ -94,7 +93,7 @@ func (c *Cluster) AwaitRecords(t testing.TB, topic string, n int, within time.Du
 	return c.Records(t, topic)
 }
 
-// Count returns how many records lie in a topic, control records not counted.
+// Count returns the number of records in a topic, without control records.
 func (c *Cluster) Count(t testing.TB, topic string) int {
 	t.Helper()
 	return len(c.Records(t, topic))
@@ -197,14 +196,14 @@ func (f *Follower) add(fetches kgo.Fetches) {
 	f.arrived = make(chan struct{})
 }
 
-// Records returns what has been consumed so far.
+// Records returns the records that have been consumed so far.
 func (f *Follower) Records() []Record {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.records[:len(f.records):len(f.records)]
 }
 
-// Len returns how much has been consumed so far.
+// Len returns the number of records that have been consumed so far.
 func (f *Follower) Len() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -9,12 +9,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// hostile is a schema that comes first in the path of every session of a test's
-// database but the test's own. Its functions and operators have names of the server's
-// and fit our calls as well or better. They do what the server's do, so as not to
-// disturb an application, and count the program's calls.
+// hostile is a schema that comes first in the search_path of all sessions of a test's database, except the
+// test's own sessions. Its functions and operators have the names of the server's functions, and fit our calls
+// as well or better. They do what the server's functions do, so that applications work, and they count the
+// program's calls.
 //
-// The owner of a database can have this, and on version 14 every role.
+// The owner of a database can make such a schema. On version 14 every role can.
 const hostile = `
 CREATE SCHEMA evil;
 CREATE SEQUENCE evil.calls;

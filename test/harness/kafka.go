@@ -16,28 +16,27 @@ import (
 	"time"
 )
 
-// KafkaOptions describe a Kafka cluster of a test's own.
+// KafkaOptions describe a Kafka cluster for one test.
 type KafkaOptions struct {
-	// Brokers is how many there are; 0 means 1. The first is also the only
-	// controller: without it the others cannot elect leaders.
+	// Brokers is the number of brokers; 0 means 1. Only the first one is a controller: without it the others
+	// cannot elect leaders.
 	Brokers int
-	// Settings are lines of server.properties for every broker; they win over
-	// the harness's own.
+	// Settings are lines of server.properties for every broker. They override the harness's own lines.
 	Settings map[string]string
 	// Listeners next to the plain one, reached by Node.Addr(name).
 	Listeners []Listener
-	// Proxied puts a Proxy in front of every broker, and Cluster.Addrs leads
-	// through it; Cluster.Direct goes around.
+	// Proxied puts a Proxy in front of every broker. Cluster.Addrs leads through the proxies, Cluster.Direct
+	// around them.
 	Proxied bool
 	// Host is what the brokers advertise for their proxies, 127.0.0.1 if empty.
 	Host string
-	// Optimized runs the brokers with all of Java's compilers, as servers run:
-	// for measuring. They start more slowly.
+	// Optimized runs the brokers with all of Java's compilers, as servers do, for measurements. Such brokers
+	// start more slowly.
 	Optimized bool
 }
 
-// Authorizing returns the options of a Kafka that has ACLs and no rule yet: on its listener SAFE the user poor with the
-// password right may do nothing, on the plain one everybody everything.
+// Authorizing returns the options of a Kafka with ACLs, but without any rule yet. On its listener SAFE, the
+// user poor with the password right may do nothing. On the plain listener, everybody may do everything.
 func Authorizing() KafkaOptions {
 	return KafkaOptions{
 		Listeners: []Listener{{Name: "SAFE", Protocol: "SASL_PLAINTEXT"}},
@@ -50,8 +49,8 @@ func Authorizing() KafkaOptions {
 	}
 }
 
-// Listener is one more way to reach a broker. Its own settings are in
-// KafkaOptions.Settings, as listener.name.<lower-case name>.….
+// Listener is a further listener of a broker. Its settings are in KafkaOptions.Settings, as
+// listener.name.<lower-case name>.….
 type Listener struct {
 	Name     string // upper case
 	Protocol string // PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL
@@ -86,8 +85,8 @@ func Kafka(t testing.TB) *Cluster {
 	return sharedKafka.cluster
 }
 
-// PrivateKafka starts a real cluster for one test. Without Java it skips the
-// test, which a loud line says.
+// PrivateKafka starts a real cluster for one test. Without Java it skips the test, and prints a line that
+// stands out.
 func PrivateKafka(t testing.TB, o KafkaOptions) *Cluster {
 	t.Helper()
 	if !haveKafka(t) {
@@ -150,8 +149,7 @@ type Node struct {
 	done chan struct{}
 }
 
-// startCluster starts a cluster, again where somebody else was on one of its
-// ports.
+// startCluster starts a cluster. It tries again if another process has taken one of its ports.
 func startCluster(t testing.TB, o KafkaOptions) (*Cluster, error) {
 	t.Helper()
 	for tries := 1; ; tries++ {
@@ -307,7 +305,7 @@ func (n *Node) makeStorage() error {
 	return n.format()
 }
 
-// clusterID is every test cluster's, except after Node.Become; their ports tell them apart.
+// clusterID is the id of every test cluster, except after Node.Become. The clusters have different ports.
 const clusterID = "b3V0Ym94LWNkYy10ZXN0cw"
 
 func (n *Node) format() error {
@@ -333,10 +331,10 @@ func (n *Node) java(class string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Addr is where the broker listens, host:port.
+// Addr returns the broker's address as host:port.
 func (n *Node) Addr(listener string) string { return fmt.Sprintf("127.0.0.1:%d", n.ports[listener]) }
 
-// PID returns the process's id, 0 while the broker does not run.
+// PID returns the id of the broker's process, or 0 while the broker does not run.
 func (n *Node) PID() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -363,7 +361,8 @@ func (n *Node) Start(t testing.TB) {
 	}
 }
 
-// Become stops a cluster's only broker, and starts another cluster's on its ports, with that one's data: none, at first.
+// Become stops a cluster's only broker, and starts the broker of another cluster on the same ports, with
+// that cluster's data. At first there is no data.
 func (n *Node) Become(t testing.TB, cluster string) {
 	t.Helper()
 	if withZooKeeper() {
@@ -384,7 +383,7 @@ func (n *Node) Become(t testing.TB, cluster string) {
 	n.Start(t)
 }
 
-// Lose removes what a stopped broker has of a partition, as a broken disk does.
+// Lose removes a stopped broker's data of a partition, as if its disk broke.
 func (n *Node) Lose(t testing.TB, topic string, partition int) {
 	t.Helper()
 	dir := filepath.Join(n.data(), fmt.Sprintf("%s-%d", topic, partition))

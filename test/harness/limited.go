@@ -13,22 +13,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 )
 
-// Limits make real brokers behave like older ones, or like a service that speaks
-// only a part of Kafka's protocol.
+// Limits make real brokers behave like older brokers, or like a service that supports only a part of Kafka's
+// protocol.
 type Limits struct {
-	// Versions are the requests that the brokers claim to know, and up to which
-	// version. As brokers do, the proxy closes a connection on any other.
+	// Versions are the requests that the brokers claim to know, each with its newest version. On any other
+	// request the proxy closes the connection, as brokers do.
 	Versions *kversion.Versions
 	// NoCoordinator is the error code that answers a search for a transaction
 	// coordinator, with NoTransactionsText. 0: it goes to the broker.
 	NoCoordinator int16
 	// Hangup: the connection is closed on such a search.
 	Hangup bool
-	// Coordinators are the codes that answer the first of such searches, one each, in
-	// place of NoCoordinator; HangupCode closes the connection.
+	// Coordinators are the codes that answer the first of these searches, one code each, instead of
+	// NoCoordinator. HangupCode closes the connection.
 	Coordinators []int16
-	// LoseAnswer closes the connection instead of passing on the answer to the
-	// produce request of that number, counted from 1; 0: none.
+	// LoseAnswer is the number of the produce request, counted from 1, whose answer is lost: the proxy closes
+	// the connection instead of passing it on. 0: none.
 	LoseAnswer int32
 }
 
@@ -72,13 +72,13 @@ func upTo(newest map[kmsg.Key]int16) *kversion.Versions {
 	return v
 }
 
-// HangupCode is no code of Kafka's.
+// HangupCode is not one of Kafka's codes.
 const HangupCode = math.MinInt16
 
 // NoTransactionsText comes with Limits.NoCoordinator.
 const NoTransactionsText = "coordinators of transactions are not supported in this tier"
 
-// Limited are brokers behind proxies with Limits.
+// Limited are brokers behind proxies that apply Limits.
 type Limited struct {
 	limits   Limits
 	produced atomic.Int32

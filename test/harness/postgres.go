@@ -15,14 +15,14 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg"
 )
 
-// DB is a database of a test's own.
+// DB is a database for one test.
 type DB struct {
 	Server *localpg.Server
 	Name   string
 	DSN    string // as superuser; see Own
 }
 
-// sharedServer is the one server that the tests of a package share.
+// sharedServer is the server that all tests of a package share.
 var sharedServer = sync.OnceValues(func() (*localpg.Server, error) {
 	return localpg.Start(context.Background(), serverOptions(localpg.Options{Settings: map[string]string{
 		"max_connections": "300", "max_wal_senders": "40", "max_replication_slots": "40", // of several tests at once
@@ -41,10 +41,9 @@ func serverOptions(o localpg.Options) localpg.Options {
 	return o
 }
 
-// Postgres returns a fresh database on the server that the package's tests
-// share. Slots and sessions of that database are removed with it. Roles and
-// settings belong to the whole server: a test that changes them takes
-// PrivatePostgres.
+// Postgres returns a fresh database on the server that all tests of a package share. The slots and sessions
+// of the database are removed together with it. Roles and settings belong to the whole server: a test that
+// changes them has to use PrivatePostgres.
 func Postgres(t testing.TB) *DB {
 	t.Helper()
 	s, err := sharedServer()
@@ -54,7 +53,7 @@ func Postgres(t testing.TB) *DB {
 	return Database(t, s)
 }
 
-// PrivatePostgres starts a server for one test and gives a database on it.
+// PrivatePostgres starts a server for one test, and returns a database on it.
 func PrivatePostgres(t testing.TB, o localpg.Options) *DB {
 	t.Helper()
 	s, err := localpg.Start(t.Context(), serverOptions(o))
@@ -96,7 +95,7 @@ func PlainDatabase(t testing.TB, s *localpg.Server, options string) *DB {
 	return db
 }
 
-// tidyTime bounds what is done when a test is over.
+// tidyTime limits the cleanup after a test.
 const tidyTime = 30 * time.Second
 
 func (db *DB) drop(t testing.TB) {

@@ -20,7 +20,7 @@ const standbyName = "standby"
 
 // Pair is a primary and its hot standby.
 type Pair struct {
-	// Primary and Standby lead to one server each.
+	// Primary and Standby each lead to one server.
 	Primary, Standby *DB
 	// Either leads to whichever of the two can be written to: both hosts are in
 	// its connection string, with target_session_attrs=read-write.
@@ -85,7 +85,7 @@ func eitherDSN(primary, standby *DB) string {
 		"&target_session_attrs=read-write&connect_timeout=5"
 }
 
-// CaughtUp waits until the standby has replayed what the primary has now.
+// CaughtUp waits until the standby has replayed the WAL that the primary has now.
 func (p *Pair) CaughtUp(t testing.TB) {
 	t.Helper()
 	at := One[string](t, p.Primary, `SELECT pg_current_wal_flush_lsn()::text`)
@@ -98,8 +98,7 @@ func (p *Pair) CaughtUp(t testing.TB) {
 	})
 }
 
-// Synchronous lets no commit be acknowledged on the primary before the standby
-// has it.
+// Synchronous makes every commit on the primary wait until the standby has it.
 func (p *Pair) Synchronous(t testing.TB) {
 	t.Helper()
 	p.Primary.Exec(t, `ALTER SYSTEM SET synchronous_standby_names = '`+standbyName+`'`)
@@ -160,7 +159,8 @@ func copyFolder(t testing.TB, from, to string) {
 	}
 }
 
-// Accepts reports whether the server takes a setting, as in SET: from version 19 on string literals are standard ones.
+// Accepts reports whether the server accepts a setting, as in SET. From version 19 on, string literals are
+// always standard ones.
 func (db *DB) Accepts(t testing.TB, setting string) bool {
 	t.Helper()
 	return db.Major(t) < 19 || setting != "standard_conforming_strings = off" && setting != "escape_string_warning = off"

@@ -8,32 +8,31 @@ import (
 	"time"
 )
 
-// Rules are what a run may do beyond the invariants.
+// Rules say what a run may do beyond the invariants.
 type Rules struct {
-	// Duplicates is how many records may repeat an earlier one. A clean run
-	// has none; after a crash it is at most the window in flight.
+	// Duplicates is the maximum number of records that repeat an earlier one. A clean run has none. After a
+	// crash, it is at most the number of rows that were in flight.
 	Duplicates int
-	// Late says which rows are late by nature (requeued, scheduled, missed by
-	// the stream): they are left out of the order.
+	// Late reports whether a row may be late (requeued, scheduled, missed by the stream). The check of the
+	// order leaves such rows out.
 	Late func(Insert) bool
-	// MayFail says which rows may end FAILED, since their own content is
-	// refused. nil: none.
+	// MayFail reports whether a row may end FAILED, because its own content is refused; nil: no row may.
 	MayFail func(Insert) bool
-	// Unfinished looks at a moment in the middle, as after a kill: rows may be
-	// PENDING still.
+	// Unfinished says that the history ends in the middle of a run, as after a kill: rows may still be
+	// PENDING.
 	Unfinished bool
-	// Deletes: rows are deleted on success, so one that is gone counts as SENT.
+	// Deletes says that rows are deleted on success, so a row that is gone counts as SENT.
 	Deletes bool
-	// Repartitioned: the topic got more partitions, so that keys have moved.
-	// Order is judged in each partition.
+	// Repartitioned says that the topic got more partitions, so that keys have moved. The order is checked
+	// within each partition.
 	Repartitioned bool
 	// Missed: the publication was away on a server that then passes rows over, so
 	// that the stream may have missed some: I6 excepts them, and is not judged.
 	Missed bool
-	// WALBudget is how many bytes of the WAL the slot may hold back, and Memory how
-	// many bytes a process may have; 0: not judged.
+	// WALBudget is how many bytes of the WAL the slot may retain, and Memory is how many bytes of memory a
+	// process may have; 0: not checked.
 	WALBudget, Memory uint64
-	// Stateless: the table says nothing of a row's fate; only the topic does.
+	// Stateless says that the table keeps no state: only the topic shows what became of a row.
 	Stateless bool
 }
 
@@ -68,8 +67,8 @@ func Report(violations []Violation) string {
 	return b.String()
 }
 
-// Check judges a history. It is I1 to I10 of docs/internals/design.md, and
-// that each record is what its writer wrote.
+// Check checks a history against I1 to I10 of docs/internals/design.md, and checks that each record is as
+// its writer wrote it.
 func Check(h *History, r Rules) []Violation {
 	c := newChecker(h, r)
 	c.checkRecords()

@@ -1,8 +1,8 @@
 // Package history judges a run of outbox-cdc from outside: what applications
-// inserted and committed, what lies in the topics, and what the tables say at
-// the end. Check compares the three with the invariants of docs/internals/design.md. It
-// reads no database and no topic itself, and knows nothing of how outbox-cdc
-// works; suites record a History and hand it in.
+// inserted and committed, which records are in the topics, and which states the
+// tables have at the end. Check compares these with the invariants of
+// docs/internals/design.md. It does not read databases or topics, and does not know
+// how outbox-cdc works: test suites record a History, and pass it to Check.
 package history
 
 import (
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Outcome is what a writer knows of its transaction.
+// Outcome is what a writer knows about the outcome of its transaction.
 type Outcome uint8
 
 // The outcomes. A COMMIT whose answer was lost is Unknown: the table tells.
@@ -46,13 +46,13 @@ type Insert struct {
 	// row has no place.
 	Seq     int64
 	Outcome Outcome
-	// Refused: Kafka refuses the record for what it is.
+	// Refused says that Kafka refuses the record because of its content.
 	Refused bool
 	// At is when the writer knew the outcome; Add sets it.
 	At time.Time
 }
 
-// Record is one record as it lies in a topic.
+// Record is one record of a topic.
 type Record struct {
 	Ref       string // empty: the value is none that a writer wrote
 	Topic     string
@@ -65,7 +65,7 @@ type Record struct {
 	At        time.Time // the record's timestamp; zero: not known
 }
 
-// Status is what a table says of a row.
+// Status is the state of a row, according to its table.
 type Status string
 
 // The states, whatever values or timestamps the table keeps them in.
@@ -87,15 +87,14 @@ type Rewrite struct {
 	From, To string
 }
 
-// Sample is a look at the server and the program at a moment of the run. It is
-// taken in the order of the fields, so that the verdicts hold whatever happens
-// meanwhile.
+// Sample is a measurement of the server and the program during the run. Its fields are measured in their
+// order, so that the verdicts are valid whatever happens in between.
 type Sample struct {
-	// PID is the server's process that the slot is used by; 0: none.
+	// PID is the server process that uses the slot; 0: none.
 	PID int
 	// Confirmed is the slot's confirmed position; 0: there is no slot.
 	Confirmed uint64
-	// Retained is how many bytes of the WAL the slot holds back.
+	// Retained is how many bytes of the WAL the slot retains.
 	Retained uint64
 	// Pending are rows that were PENDING and under no park, in one snapshot that is
 	// younger than Confirmed. They may be some of those only.
@@ -103,7 +102,7 @@ type Sample struct {
 	// End is the end of the WAL, read when that snapshot had been taken: what the
 	// snapshot shows was committed before it.
 	End uint64
-	// Memory is the most resident memory of a process, in bytes; 0: not known.
+	// Memory is the maximum resident memory of a process so far, in bytes; 0: unknown.
 	Memory uint64
 }
 
@@ -154,14 +153,14 @@ func (l *Log) TakeBack(from int, there func(ref string) bool) (n int) {
 	return n
 }
 
-// Inserts returns what has been recorded so far.
+// Inserts returns the inserts that have been recorded so far.
 func (l *Log) Inserts() []Insert {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.inserts[:len(l.inserts):len(l.inserts)]
 }
 
-// Count returns how many inserts had that outcome so far.
+// Count returns the number of inserts with that outcome so far.
 func (l *Log) Count(o Outcome) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -78,7 +78,7 @@ type court struct {
 	mutants int
 }
 
-// witness is a test or a schedule, and which mutants made a difference in it.
+// witness is a test or a schedule, and the mutants that made a difference in it.
 type witness struct {
 	name string
 	took time.Duration
@@ -372,7 +372,7 @@ func hit(all []witness, m *mutant) []witness {
 
 var failure = regexp.MustCompile(`schedule \d+.*|--- FAIL: \S+|panic: .*|fatal error: .*`)
 
-// killer returns what the output says of the test that failed.
+// killer returns what the output tells about the test that failed.
 func killer(out string) string {
 	if found := failure.FindAllString(out, -1); len(found) > 0 {
 		return found[len(found)-1]

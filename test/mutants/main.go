@@ -1,17 +1,17 @@
-// Command mutants changes one condition or statement of a package at a time and
-// runs the package's own tests on it. A change that no test notices (a survivor)
-// is a line that the tests do not hold, or that nothing needs.
+// Command mutants changes one condition or statement of a package at a time, and
+// runs the package's own tests with this change (a mutant). A mutant that no test
+// notices is a survivor: its line is not covered by the tests, or is not needed.
 //
-// With -rules it shows instead that each rule of package checkpoint is needed
-// (rules.go).
+// With -rules the command shows instead that each rule of package checkpoint is
+// needed (rules.go).
 //
-// The tree is not changed: all mutants of a package are built into one test binary
-// (`go test -c -overlay`); a variable picks one. Each test, and each schedule of
-// the core's simulation, is run without a mutant first, which tells in which mutants it
-// makes a difference: only these tests are run on it, the quickest first.
-// Survivors that are right are listed, with their reason, in survivors.txt. One
-// that is not listed there is a failure, and so is an entry that no mutant or no
-// survivor answers to.
+// The source tree is not changed. All mutants of a package are built into one test
+// binary (`go test -c -overlay`), and a variable selects one. Each test, and each
+// schedule of the core's simulation, is first run without a mutant. This run tells
+// for which mutants the test makes a difference. A mutant is then run only with these
+// tests, the quickest first. Survivors that are justified are listed, with their
+// reason, in survivors.txt. The command fails if a survivor is not in that list, or
+// if an entry of the list has no mutant or no survivor.
 package main
 
 import (

@@ -14,8 +14,8 @@ import (
 	"sync"
 )
 
-// The rules of package checkpoint, which its doc.go says, are each shown to be needed: the package is built without the rule, and then an invariant must break
-// in the simulation, and the rule's scenario test must fail.
+// This file shows that each rule of package checkpoint (see its doc.go) is needed. The package is built without
+// the rule. Then an invariant must break in the simulation, and the rule's scenario test must fail.
 
 // rule is one of them.
 type rule struct {
