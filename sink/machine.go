@@ -35,33 +35,33 @@ type machine struct {
 	inherited map[string]outbox.FencedTopic
 	tx        *transactor // nil: no transactions
 	topics    map[string]*topic
-	uuids     map[string]sarama.Uuid // topic ids by name, also of topics that were forgotten
-	last      *topic                 // the topic of the last row, because most rows go to the same topic as the row before
-	dirty     []*partitionQueue      // partitions that pump has to look at
-	waiting   map[*partitionQueue]struct{}
-	failing   map[*partitionQueue]struct{} // partitions that have an err
-	stalled   map[*topic]trouble
+	uuids     map[string]sarama.Uuid       // topic ids by name, also of topics that were forgotten
+	last      *topic                       // the topic of the last row, because most rows go to the same topic as the row before
+	dirty     []*partitionQueue            // partitions that pump has to look at
+	waiting   map[*partitionQueue]struct{} // partitions that wait for the time in their field at
+	failing   map[*partitionQueue]struct{} // partitions with a trouble
+	stalled   map[*topic]trouble           // topics that cannot be used for now, and why
 
 	// Metadata. At most one request is outstanding.
 	asking     bool
 	askAt      time.Time // when the next request is due
 	askErrs    int       // failures in a row
-	askFails   trouble
-	askedAt    time.Time
-	turns      int  // number of topics that the last request could have asked about
-	manyAbsent bool // the last answer lacks very many topics
-	list       bool // the next request has to ask about all topics
-	answered   time.Time
-	ackedAt    time.Time
+	askFails   trouble   // why requests are not answered
+	askedAt    time.Time // when the last request was made
+	turns      int       // number of topics that the last request could have asked about
+	manyAbsent bool      // the last answer lacks very many topics
+	list       bool      // the next request has to ask about all topics
+	answered   time.Time // when the last answer came, or the last request failed
+	ackedAt    time.Time // when the last batch was acknowledged
 
 	// Producer id. At most one job is outstanding.
 	jobOut    bool
-	idFails   trouble
-	resolves  []*batch // batches that have to be searched for
-	unfenced  bool     // a partition may need a fence
-	reused    bool     // a partition was forgotten with its sequence, after it had batches under this producer id
-	jobAt     time.Time
-	keepAt    time.Time
+	idFails   trouble   // why jobs fail
+	resolves  []*batch  // batches that have to be searched for
+	unfenced  bool      // a partition may need a fence
+	reused    bool      // a partition was forgotten with its sequence, after it had batches under this producer id
+	jobAt     time.Time // when the next job may be given
+	keepAt    time.Time // when the producer id has to be kept alive
 	usability usability
 	// told is the class of the reason that was last reported for an unusable cluster, and toldAt is when.
 	told   string

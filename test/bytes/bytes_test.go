@@ -1,6 +1,5 @@
-// Package bytes holds the records of one row against one another, whichever way
-// it came: by the WAL in text and in binary form, by a sweep, by a look after a
-// restart; and against what the server prints.
+// Package bytes compares the records of one row that was published in several ways: from the WAL in text and in
+// binary form, by a sweep, and after a look at a restart. It also compares them with what the server prints.
 package bytes
 
 import (
@@ -71,7 +70,7 @@ func newTrial(t *testing.T, e encoding) *trial {
 	return r
 }
 
-// make makes the type; false: this server has it not.
+// make makes the type, and reports whether the server has it.
 func (r *trial) make(c *column) bool {
 	if c.ddl == "" {
 		return true
@@ -198,7 +197,7 @@ func (r *trial) insert() {
 	}
 }
 
-// again has every row published once more.
+// again publishes every row once more.
 func (r *trial) again() {
 	for _, t := range r.tables {
 		r.exec(r.conn, "UPDATE "+t.sql+" SET status = 'PENDING', attempts = 0, last_error = NULL")
@@ -240,8 +239,8 @@ func (r *trial) run() {
 	p.Stop(patience)
 }
 
-// judge holds what lies in the topic against the tables. Each row has at least so
-// many records, all of them the same.
+// judge compares the records of the topic with the tables. Each row has at least this number of records, and
+// all of them are equal.
 func (r *trial) judge(when string, least int) {
 	r.t.Helper()
 	records := map[string][]harness.Record{}

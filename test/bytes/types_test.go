@@ -12,11 +12,11 @@ type column struct {
 	// text: its form is the same in both of the WAL's formats, or is understood
 	// in both, so that the binary log is kept.
 	binary bool
-	// everywhere: its text depends on the encoding.
+	// everywhere says that the type's text depends on the encoding.
 	everywhere bool
-	// event: it can be part of an event id.
+	// event says that the type can be part of an event id.
 	event bool
-	// notKey: no key, as equal values print differently.
+	// notKey says that the type cannot be a key, because equal values print differently.
 	notKey bool
 }
 

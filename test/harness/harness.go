@@ -19,13 +19,13 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/localpg/cleanup"
 )
 
-// leastWait is how long anything is waited for at least. A limit that suits an idle
-// machine would decide a test on a busy one.
+// leastWait is the minimum time that a test waits for anything. A limit that suits an idle machine would
+// make tests fail on a busy one.
 const leastWait = time.Minute
 
-// Eventually polls until check returns nil, and fails the test with its last
-// error when the deadline has passed. Polling starts fast and slows down. Within
-// is raised to a minute; with 0, check has one try.
+// Eventually polls until check returns nil. When the deadline has passed, it fails the test with the last
+// error. Polling starts fast and slows down. A within of less than a minute is raised to a minute; with 0,
+// check has one try.
 func Eventually(t testing.TB, within time.Duration, check func() error) {
 	t.Helper()
 	if within > 0 {
@@ -74,7 +74,7 @@ func roomFor(t testing.TB, what string) string {
 	return dir
 }
 
-// cache is where fetched things are kept between runs.
+// cache returns the folder where downloads are kept between runs.
 func cache() (string, error) { return localpg.CacheDir() }
 
 var binaries struct {
@@ -107,7 +107,7 @@ func Binary(t testing.TB, tags ...string) string {
 	return path
 }
 
-// BinaryOf builds cmd/outbox-cdc of a commit of this repository, and gives its path.
+// BinaryOf builds cmd/outbox-cdc of a commit of this repository, and returns its path.
 func BinaryOf(t testing.TB, commit string) string {
 	t.Helper()
 	dir := roomFor(t, "older")

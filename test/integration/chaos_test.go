@@ -25,13 +25,13 @@ import (
 // over, while applications write: a leader and a standby are killed, stopped,
 // frozen, held up, armed with failpoints; slot, publication and sessions go; rows
 // are locked and transactions left open; the broker goes; records are refused.
-// Whatever comes, all is delivered at the end, in order per key, and duplicates
-// are no more than crashes can make.
+// Whatever happens, all rows are delivered at the end, in order per key, with no
+// more duplicates than crashes can cause.
 //
-// OUTBOX_TEST_CHAOS is how long, such as 90s (make chaos DURATION=90s), the long
-// form takes ten minutes. OUTBOX_TEST_SEED repeats a schedule, not what comes of
-// it: that takes the same machine. What is left of a run that failed is kept.
-// OUTBOX_TEST_DELIVERY: exactly_once, or both, one after the other.
+// OUTBOX_TEST_CHAOS is the duration, such as 90s (make chaos DURATION=90s). The long
+// form takes ten minutes. OUTBOX_TEST_SEED repeats the schedule of a run; its result
+// still depends on the machine. The files of a failed run are kept.
+// OUTBOX_TEST_DELIVERY is exactly_once, or both: one mode after the other.
 func TestChaos(t *testing.T) {
 	length := scaled(0, 10*time.Minute)
 	if text := os.Getenv("OUTBOX_TEST_CHAOS"); text != "" {
@@ -78,7 +78,7 @@ func chaosOf(t *testing.T, k *harness.Cluster, seed uint64, length time.Duration
 	t.Logf("%d faults, %d crashes at least once, %d changes of the mode, %d rows, %d duplicates", len(c.done), c.crashes, c.changes, len(c.history.Inserts), duplicates(c.history))
 }
 
-// chaos carries a schedule out on two processes.
+// chaos carries out a schedule on two processes.
 type chaos struct {
 	w         *world
 	plan      *planner
@@ -138,8 +138,8 @@ func (w *world) drained(tenth time.Duration) {
 	}
 }
 
-// calm ends what is still broken. An armed process could still kill itself, so
-// it restarts; the others go on as they are.
+// calm ends the faults that are still active. An armed process could still kill itself, so it is restarted.
+// The other processes go on unchanged.
 func (c *chaos) calm() {
 	c.note("calm")
 	c.holding.Wait()
@@ -296,7 +296,7 @@ func (c *chaos) note(text string) {
 	c.w.t.Log(text)
 }
 
-// keep leaves what is needed to understand a failure in a folder.
+// keep writes the data that explains a failure to a folder.
 func (c *chaos) keep() {
 	t := c.w.t
 	dir, err := os.MkdirTemp(os.Getenv("OUTBOX_TEST_KEEP"), "outbox-cdc-chaos-")
@@ -323,8 +323,7 @@ func (c *chaos) keep() {
 	t.Logf("schedule, positions, logs and history are in %s", dir)
 }
 
-// left is as much of the history as can be had when the test is over; the broker
-// may be away.
+// left returns as much of the history as can be read when the test is over. The broker may be away.
 func (c *chaos) left() *history.History {
 	h := &history.History{Inserts: slices.Clone(c.w.log.Inserts())}
 	records, err := c.w.kafka.TryRecords(context.WithoutCancel(c.w.t.Context()), c.w.topic)

@@ -14,8 +14,8 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/test/history"
 )
 
-// sampler looks at the slot, the rows that wait and the processes' memory all
-// through a run, for the verdicts on I6, I8 and I9.
+// sampler measures the slot, the waiting rows and the processes' memory during a whole run, for the verdicts
+// on I6, I8 and I9.
 type sampler struct {
 	w    *world
 	conn *pgx.Conn
@@ -74,7 +74,7 @@ func (s *sampler) runs(p *harness.Process) {
 	}
 }
 
-// taken returns the samples so far.
+// taken returns the samples that were taken so far.
 func (s *sampler) taken() []history.Sample {
 	if s == nil {
 		return nil
@@ -151,8 +151,7 @@ func (s *sampler) memory() (most uint64) {
 	return most
 }
 
-// The sampler's queries are right: a slot that somebody moves past a PENDING row is
-// found.
+// This shows that the sampler's queries are correct: they find a slot that was moved past a PENDING row.
 func TestASlotMovedPastARowIsFound(t *testing.T) {
 	t.Parallel() // it mostly waits
 	w := newWorld(t, surroundings{})

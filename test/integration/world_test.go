@@ -45,7 +45,7 @@ func scaled[T any](short, longer T) T {
 	return short
 }
 
-// onlyLong skips what takes long even on a fast machine.
+// onlyLong skips a test that takes long even on a fast machine.
 func onlyLong(t *testing.T) {
 	t.Helper()
 	if !long {
@@ -56,7 +56,7 @@ func onlyLong(t *testing.T) {
 // fields are keys of the configuration. JSON is YAML.
 type fields map[string]any
 
-// layout is an outbox table and how applications write into it.
+// layout is an outbox table, and how applications write into it.
 type layout struct {
 	// ddl makes the table; empty: init --native-table does.
 	ddl string
@@ -108,7 +108,7 @@ type world struct {
 	pair  *harness.Pair
 }
 
-// surroundings are what a world is made of; the zero value shares everything.
+// surroundings are the parts of a world. The zero value shares all of them with other tests.
 type surroundings struct {
 	db         *harness.DB
 	kafka      *harness.Cluster
@@ -195,7 +195,7 @@ func (w *world) file() string {
 	return harness.ConfigFile(w.t, w.dir, w.config)
 }
 
-// init runs outbox-cdc init, and keeps an eye on terminal states. env are
+// init runs outbox-cdc init, and begins to record updates of rows in a terminal state (audit). env are
 // additional variables, NAME=VALUE.
 func (w *world) init(env ...string) {
 	w.t.Helper()
@@ -209,7 +209,7 @@ func (w *world) init(env ...string) {
 	w.audit()
 }
 
-// audit has a trigger note each update of a row in a terminal state.
+// audit makes a trigger that records each update of a row in a terminal state.
 func (w *world) audit() {
 	if w.layout.status == "" {
 		return
@@ -243,7 +243,7 @@ func exitCode(err error) int {
 	return 0
 }
 
-// counts returns rows by status.
+// counts returns the number of rows by status.
 func (w *world) counts() (map[history.Status]int, error) {
 	counts := map[history.Status]int{}
 	err := w.query(`SELECT `+w.layout.status+`, count(*) FROM `+w.tableName()+` GROUP BY 1`, func(rows pgx.Rows) error {
@@ -293,8 +293,8 @@ func (w *world) settled(within time.Duration) {
 	})
 }
 
-// history reads what there is now, while writers may be at work: the topics, then
-// what was inserted, then the table, so that what is in one is in the next.
+// history reads the present state, while writers may be at work: first the topics, then the recorded
+// inserts, then the table. So each record is among the inserts, and each insert is in the table.
 func (w *world) history(topics ...string) *history.History {
 	w.t.Helper()
 	h := &history.History{}
@@ -315,8 +315,8 @@ func (w *world) history(topics ...string) *history.History {
 	return h
 }
 
-// inserted returns what writers have recorded. A row can be in a topic before its
-// writer has got the answer to its COMMIT: that is waited for, for a while.
+// inserted returns the inserts that writers have recorded. A row can be in a topic before its writer has got
+// the answer to its COMMIT, so inserted waits for such answers for a while.
 func (w *world) inserted(records []history.Record) []history.Insert {
 	const patience = 10 * time.Second
 	for end := time.Now().Add(patience); ; waitUntil(w.t, time.Now().Add(50*time.Millisecond)) {
@@ -370,7 +370,7 @@ func (w *world) readStates(h *history.History) {
 	}
 }
 
-// judge fails the test with the stories of what went wrong.
+// judge fails the test with the stories of the violations.
 func (w *world) judge(rules history.Rules, topics ...string) *history.History {
 	w.t.Helper()
 	h := w.history(topics...)

@@ -26,7 +26,7 @@ type fields map[string]any
 // outboxOf is one application's outbox.
 type outboxOf struct {
 	profile, table string
-	// unsettled counts rows that are neither sent nor failed.
+	// unsettled is the query that counts rows which are neither sent nor failed.
 	unsettled string
 	// overrides of the profile, so that tests do not wait for minutes.
 	overrides fields
@@ -177,7 +177,7 @@ func (r *relay) wrote(from, rows int, settings fields) {
 	r.Await(time.Minute, "done")
 }
 
-// jdbc returns the database as Java programs are told it.
+// jdbc returns the database's address for Java programs.
 func (w *world) jdbc() []string {
 	w.t.Helper()
 	c, err := pgx.ParseConfig(w.db.Own())
