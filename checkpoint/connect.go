@@ -157,7 +157,7 @@ func (c *Core) Disconnect() {
 	c.dropStalls()
 	for _, p := range c.parks.list {
 		c.parks.takeHolds(p)
-		p.ready = false
+		p.sweptOut = false
 		if p.phase == absorbed {
 			p.phase, p.written = sweeping, 0
 		}

@@ -310,7 +310,7 @@ func TestDisconnect(t *testing.T) {
 	c, table, _ := begun(t, outbox.PublishedStatus)
 	p := c.keyed(rowOf(table, "1"))
 	q := c.keyed(rowOf(table, "2"))
-	p.ready, q.phase = true, absorbed
+	p.sweptOut, q.phase = true, absorbed
 	p.blocker, c.seeking = sought, true
 	h := c.flying(rowOf(table, "3"), inSink)
 	c.Begin(outbox.Transaction{XID: 7, Commit: 10})
@@ -319,7 +319,7 @@ func TestDisconnect(t *testing.T) {
 	c.writing, c.looks.checking, c.sweeps.page = &writing{}, true, &pageRequest{}
 	c.ready = Ready{Check: make([]*outbox.Row, 1), Sweep: &outbox.SweepRequest{}, Watch: &outbox.WatchRequest{}, Rewatch: make([]*outbox.Row, 1), Failed: true, Parks: &outbox.ParkChange{}}
 	c.Disconnect()
-	if p.ready || q.phase != sweeping || !q.dirty() || p.blocker != gone || c.seeking || c.rows.entries[h].tx != noTx || c.parks.holds != 0 {
+	if p.sweptOut || q.phase != sweeping || !q.dirty() || p.blocker != gone || c.seeking || c.rows.entries[h].tx != noTx || c.parks.holds != 0 {
 		t.Errorf("%+v %+v", p, q)
 	}
 	r := c.ready
@@ -363,7 +363,7 @@ func TestDrain(t *testing.T) {
 		c, table, _ := begun(t, outbox.PublishedStatus)
 		c.gate = nil
 		p := c.keyed(rowOf(table, "1"))
-		p.ready = true
+		p.sweptOut = true
 		c.startHandback()
 		c.hb.step = step
 		c.Drain()

@@ -52,7 +52,7 @@ func (c *Core) startHandback() {
 		g.keys = map[outbox.Scope]bool{}
 	}
 	for _, p := range parks {
-		p.phase, p.ready = keeping, false
+		p.phase, p.sweptOut = keeping, false
 		if g.keys != nil {
 			g.keys[p.Scope] = true
 		}
@@ -73,7 +73,7 @@ func (c *Core) handbackCandidates() []*park {
 		if p.phase == absorbed {
 			return nil
 		}
-		if !p.ready || !p.durable || c.blocksSweep(p) || !c.causeOver(p) || len(c.parks.wider(p)) > 0 {
+		if !p.sweptOut || !p.durable || c.blocksSweep(p) || !c.causeOver(p) || len(c.parks.wider(p)) > 0 {
 			continue // not ready, or a wider park has to be handed back first
 		}
 		if p.Scope.Kind >= outbox.ScopeKey {
@@ -175,7 +175,7 @@ func (c *Core) leaveHandback(p *park) {
 }
 
 func (c *Core) backToSweeping(p *park, h *handback) {
-	p.phase, p.ready = sweeping, false
+	p.phase, p.sweptOut = sweeping, false
 	p.nextSweep = c.now.Add(sweepPause)
 	if h.step == hbRemoving {
 		p.written = 0 // our table may not hold the park any more: write it again

@@ -14,7 +14,7 @@ func handingBack(t *testing.T) (c *Core, table *outbox.Table, a, b *park) {
 	c, table, _ = begun(t, outbox.PublishedStatus)
 	c.gate = nil
 	a, b = c.keyed(rowOf(table, "a")), c.keyed(rowOf(table, "b"))
-	a.ready, b.ready = true, true
+	a.sweptOut, b.sweptOut = true, true
 	c.startHandback()
 	return c, table, a, b
 }
@@ -25,7 +25,7 @@ func TestAHandBackAwaitsItsRows(t *testing.T) {
 	c, table, _ := begun(t, outbox.PublishedStatus)
 	c.gate = nil
 	ours, other := c.flying(rowOf(table, "a"), inSink), c.flying(rowOf(table, "x"), inSink)
-	c.keyed(rowOf(table, "a")).ready = true
+	c.keyed(rowOf(table, "a")).sweptOut = true
 	c.startHandback()
 	if c.hb.outstanding != 1 || c.rows.entries[ours].hb != c.hb || c.rows.entries[other].hb != nil {
 		t.Errorf("%d rows are awaited", c.hb.outstanding)
@@ -96,7 +96,7 @@ func TestAKeyLeavesTheHandBack(t *testing.T) {
 		ofA, ofB := rowOf(table, "a"), rowOf(table, "b")
 		handles := c.gated(ofA, ofB)
 		c.leaveHandback(a)
-		if a.phase != sweeping || a.ready || !a.nextSweep.Equal(c.now.Add(sweepPause)) || a.dirty() != removing || c.rows.entries[handles[0]].row != nil {
+		if a.phase != sweeping || a.sweptOut || !a.nextSweep.Equal(c.now.Add(sweepPause)) || a.dirty() != removing || c.rows.entries[handles[0]].row != nil {
 			t.Errorf("removing %v: %+v", removing, a)
 		}
 		if removing {
@@ -121,7 +121,7 @@ func TestTheWidestParkIsHandedBackFirst(t *testing.T) {
 	c, table, _ := begun(t, outbox.PublishedStatus)
 	wide := func(s outbox.Scope) *park {
 		p := c.park(s, outbox.CauseTopic, "", time.Time{})
-		p.ready, p.durable = true, true
+		p.sweptOut, p.durable = true, true
 		return p
 	}
 	x := wide(topicScope("x"))

@@ -111,7 +111,7 @@ func (c *Core) leftUnder(e *entry) *park {
 func (c *Core) leaveRead(h uint32, p *park) {
 	if c.rows.entries[h].page != nil {
 		c.generation++
-		p.failedAt, p.ready, c.looks.overtaken = c.generation, false, true
+		p.failedAt, p.sweptOut, c.looks.overtaken = c.generation, false, true
 	}
 	c.leave(h, p)
 }

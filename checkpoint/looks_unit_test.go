@@ -288,7 +288,7 @@ func TestARowThatIsLeft(t *testing.T) {
 		c, table, q := looking(t, outbox.Mapping{HeadStart: time.Second})
 		r := rowOf(table, "1")
 		p := c.keyed(r)
-		p.ready, c.looks.overtaken = true, false
+		p.sweptOut, c.looks.overtaken = true, false
 		c.ask([]*park{p}, nil)
 		add := func() uint32 {
 			behind := rowOf(table, "2")
@@ -305,7 +305,7 @@ func TestARowThatIsLeft(t *testing.T) {
 		c.leaveRead(h, p)
 		c.leaveParked()
 		left := len(q.queue) + len(q.waiting) + len(q.asked)
-		if voids := p.failedAt > c.sweeps.page.askedAt; c.rows.entries[h].row != nil || voids != ofPage || p.ready == ofPage || (left == 0) != ofPage || c.looks.overtaken {
+		if voids := p.failedAt > c.sweeps.page.askedAt; c.rows.entries[h].row != nil || voids != ofPage || p.sweptOut == ofPage || (left == 0) != ofPage || c.looks.overtaken {
 			t.Errorf("of a page %v: %d are still queued, the page is void %v", ofPage, left, voids)
 		}
 	}

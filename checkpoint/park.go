@@ -35,9 +35,9 @@ type park struct {
 	// awaiting counts the rows of the scope that the sink has still to answer, and those whose attempt is not
 	// counted yet. Until all are answered the scope is not swept, because later rows would pass them.
 	awaiting int
-	// ready says that the last sweep of the scope was small, and that every transaction that it had to see
+	// sweptOut says that the last sweep of the scope was small, and that every transaction that it had to see
 	// had ended. Then the scope may be handed back.
-	ready     bool
+	sweptOut  bool
 	lastSweep uint64 // generation of the last request for a page, so that parks take turns
 	nextSweep time.Time
 	bed       int // position among the sleepers, from 1; 0: the park is awake

@@ -16,10 +16,10 @@ func TestAScopeIsParkedOnceMore(t *testing.T) {
 	c, table, _ := begun(t, outbox.PublishedStatus)
 	p := c.park(topicScope("x"), outbox.CauseTopic, "why", c.now.Add(1))
 	park := func(cause outbox.Cause, reason string) (notes int) {
-		p.ready, p.listed, p.scan, p.phase, p.nextSweep = true, true, scanAny, absorbed, c.now.Add(time.Hour)
+		p.sweptOut, p.listed, p.scan, p.phase, p.nextSweep = true, true, scanAny, absorbed, c.now.Add(time.Hour)
 		c.ready.Notes, c.looks.overtaken = nil, false
 		version, failed := p.version, p.failedAt
-		if q := c.park(p.Scope, cause, reason, c.now.Add(time.Minute)); q != p || p.ready || p.listed || p.scan != scanNone || p.phase != sweeping || !p.nextSweep.IsZero() ||
+		if q := c.park(p.Scope, cause, reason, c.now.Add(time.Minute)); q != p || p.sweptOut || p.listed || p.scan != scanNone || p.phase != sweeping || !p.nextSweep.IsZero() ||
 			!p.Next.Equal(c.now.Add(time.Minute)) || p.version != version+1 || p.failedAt <= failed || p.Cause != cause || p.Reason != reason || !c.looks.overtaken {
 			t.Errorf("%+v", p)
 		}
@@ -102,7 +102,7 @@ func TestWhatWrittenParksAre(t *testing.T) {
 			c.gate = nil
 			c.Take()
 			key, gone, fresh := c.keyed(rowOf(table, "1")), c.keyed(rowOf(table, "2")), c.park(topicScope("x"), outbox.CauseTopic, "", time.Time{})
-			key.ready = true
+			key.sweptOut = true
 			c.startHandback()
 			c.hb.step = hbRemoving
 			gone.phase = absorbed

@@ -26,7 +26,7 @@ func (c *Core) park(s outbox.Scope, cause outbox.Cause, reason string, next time
 	p.phase = sweeping
 	c.parks.setCause(p, cause)
 	p.Reason, p.Next = reason, next
-	p.ready, p.failedAt, p.nextSweep = false, c.generation, time.Time{}
+	p.sweptOut, p.failedAt, p.nextSweep = false, c.generation, time.Time{}
 	p.listed, p.scan = false, scanNone
 	p.version++
 	c.looks.overtaken = c.looks.overtaken || !p.Unmarked() // rows that wait for a look are not published yet
@@ -61,7 +61,7 @@ func (c *Core) blocksSweep(p *park) bool {
 	case p.Scope.Kind == outbox.ScopeCluster:
 		return c.unusable(p.Scope.Cluster)
 	case p.Scope.Kind == outbox.ScopeTopic:
-		return c.unusable(p.Scope.Cluster) || !p.listed && !p.ready
+		return c.unusable(p.Scope.Cluster) || !p.listed && !p.sweptOut
 	}
 	return false
 }

@@ -188,7 +188,7 @@ func (c *Core) sleepersInconsistency() error {
 		}
 		asksOperator := (p.Cause == outbox.CauseBlocked || p.Unmarked()) && !p.Next.After(c.now)
 		switch first := c.parks.asleep[0]; {
-		case p.dirty() || p.phase != sweeping || p.ready || c.due(p) || p.scan != scanNone || asksOperator:
+		case p.dirty() || p.phase != sweeping || p.sweptOut || c.due(p) || p.scan != scanNone || asksOperator:
 			return fmt.Errorf("%v sleeps, and there is something to do: %+v", p.Scope, p)
 		case first.wakesAt().After(p.wakesAt()):
 			return fmt.Errorf("%v sleeps until %v, and the first wakes at %v", p.Scope, p.wakesAt(), first.wakesAt())

@@ -313,7 +313,7 @@ func (p *proc) describe() {
 		p, c.connected, c.streaming, c.rows.count, c.rows.inFlight, c.parks.holds, c.ledger.len(), c.parks.keys, c.retries.refused, c.tables.broken, c.down, c.retained, c.txs.started, c.txs.discarded, c.writing != nil, c.looks.checking, c.sweeps.page != nil)
 	for _, o := range c.parks.list {
 		p.w.note("%v: park %v %s phase %d durable %v version %d/%d awaiting %d waiting %d ready %v next %v nextSweep %v",
-			p, o.Scope, o.Cause, o.phase, o.durable, o.written, o.version, o.awaiting, len(o.waiting), o.ready, o.Next.Sub(p.w.now), o.nextSweep.Sub(p.w.now))
+			p, o.Scope, o.Cause, o.phase, o.durable, o.written, o.version, o.awaiting, len(o.waiting), o.sweptOut, o.Next.Sub(p.w.now), o.nextSweep.Sub(p.w.now))
 	}
 	for e := range c.rows.flying() {
 		p.w.note("%v: row %s state %d", p, e.row.ID, e.state)

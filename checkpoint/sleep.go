@@ -15,7 +15,7 @@ import (
 // sleeps reports whether there is nothing to do about the park before wakesAt. Only parks of keys and rows
 // sleep: wider ones are few, and depend on more than a time.
 func (p *park) sleeps(now time.Time) bool {
-	return p.Scope.Kind >= outbox.ScopeKey && p.phase == sweeping && !p.dirty() && !p.ready && p.wakesAt().After(now)
+	return p.Scope.Kind >= outbox.ScopeKey && p.phase == sweeping && !p.dirty() && !p.sweptOut && p.wakesAt().After(now)
 }
 
 // wakesAt returns when the key may be swept, or when its FAILED or unmarked row is due.

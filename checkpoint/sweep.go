@@ -97,7 +97,7 @@ func (c *Core) Swept(page outbox.Page) {
 			continue
 		}
 		c.parks.wake(p)
-		p.ready = small && ended
+		p.sweptOut = small && ended
 		if small {
 			p.nextSweep = c.now.Add(sweepPause)
 		}

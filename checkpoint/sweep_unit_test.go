@@ -119,7 +119,7 @@ func TestWhatBlocksASweep(t *testing.T) {
 		"another cluster is down":      {outbox.ClusterScope("main"), func(c *Core, _ *park) { c.down["other"] = true }, false},
 		"a topic":                      {topicScope("x"), func(*Core, *park) {}, true},
 		"a topic that is listed":       {topicScope("x"), func(_ *Core, p *park) { p.listed = true }, false},
-		"a topic with nothing left":    {topicScope("x"), func(_ *Core, p *park) { p.ready = true }, false},
+		"a topic with nothing left":    {topicScope("x"), func(_ *Core, p *park) { p.sweptOut = true }, false},
 		"a listed topic, cluster down": {topicScope("x"), func(c *Core, p *park) { p.listed = true; c.down["main"] = true }, true},
 		"the stream":                   {outbox.StreamScope(), func(c *Core, _ *park) { c.down["main"] = true }, false},
 		"kept":                         {outbox.StreamScope(), func(_ *Core, p *park) { p.phase = keeping }, true},
@@ -203,8 +203,8 @@ func TestASweptPage(t *testing.T) {
 		}
 		x.page.Snapshot.Xmax = 100
 		c.Swept(x.page)
-		if p.ready != x.ready || p.nextSweep.Equal(c.now.Add(sweepPause)) != x.next || c.Sweeping() != x.page.More {
-			t.Errorf("%s: ready %v, next sweep %v", name, p.ready, p.nextSweep)
+		if p.sweptOut != x.ready || p.nextSweep.Equal(c.now.Add(sweepPause)) != x.next || c.Sweeping() != x.page.More {
+			t.Errorf("%s: ready %v, next sweep %v", name, p.sweptOut, p.nextSweep)
 		}
 	}
 }
@@ -248,20 +248,20 @@ func TestHandbackCandidates(t *testing.T) {
 		want []string // of keys; "table", "x"
 	}{
 		"keys":                  {func(*Core, *outbox.Table, *park, *park) {}, all},
-		"one is not ready":      {func(_ *Core, _ *outbox.Table, a, _ *park) { a.ready = false }, all[1:]},
+		"one is not ready":      {func(_ *Core, _ *outbox.Table, a, _ *park) { a.sweptOut = false }, all[1:]},
 		"one is not durable":    {func(_ *Core, _ *outbox.Table, a, _ *park) { a.durable = false }, all[1:]},
 		"one waits":             {func(c *Core, _ *outbox.Table, a, _ *park) { a.Next = c.now.Add(1) }, all[1:]},
 		"one is being removed":  {func(_ *Core, _ *outbox.Table, a, _ *park) { a.phase = absorbed }, nil},
 		"their table is parked": {func(c *Core, table *outbox.Table, _, _ *park) { c.parkedTable(table, outbox.CauseKeys) }, nil},
-		"their table is ready":  {func(c *Core, table *outbox.Table, _, _ *park) { c.parkedTable(table, outbox.CauseKeys).ready = true }, []string{"table"}},
+		"their table is ready":  {func(c *Core, table *outbox.Table, _, _ *park) { c.parkedTable(table, outbox.CauseKeys).sweptOut = true }, []string{"table"}},
 		"a topic is ready": {func(c *Core, _ *outbox.Table, _, _ *park) {
 			p := c.park(topicScope("x"), outbox.CauseTopic, "", time.Time{})
-			p.ready, p.durable = true, true
+			p.sweptOut, p.durable = true, true
 		}, []string{"x"}},
 		"a table and a topic are": {func(c *Core, table *outbox.Table, _, _ *park) {
 			p := c.park(topicScope("x"), outbox.CauseTopic, "", time.Time{})
-			p.ready, p.durable = true, true
-			c.parkedTable(table, outbox.CauseKeys).ready = true
+			p.sweptOut, p.durable = true, true
+			c.parkedTable(table, outbox.CauseKeys).sweptOut = true
 		}, []string{"table"}},
 		"a cluster is down": {func(c *Core, _ *outbox.Table, _, _ *park) { c.down["main"] = true }, nil},
 		"a cluster is down, and parked": {func(c *Core, _ *outbox.Table, _, _ *park) {
@@ -270,24 +270,24 @@ func TestHandbackCandidates(t *testing.T) {
 		}, all},
 		"their table is not read": {func(c *Core, table *outbox.Table, _, _ *park) {
 			c.tables.broken[table.String()] = true
-			c.parkedTable(table, outbox.CauseMapping).ready = true
+			c.parkedTable(table, outbox.CauseMapping).sweptOut = true
 		}, nil},
 		"the publication lacks their table": {func(c *Core, table *outbox.Table, _, _ *park) {
 			c.tables.lacking[table.String()] = true
-			c.parkedTable(table, outbox.CausePublication).ready = true
+			c.parkedTable(table, outbox.CausePublication).sweptOut = true
 		}, nil},
 		"half of its keys are parked": {func(c *Core, table *outbox.Table, _, _ *park) {
 			c.cfg.MaxKeys = 4
-			c.parkedTable(table, outbox.CauseKeys).ready = true
+			c.parkedTable(table, outbox.CauseKeys).sweptOut = true
 		}, []string{"table"}},
 		"more of its keys are": {func(c *Core, table *outbox.Table, _, _ *park) {
 			c.cfg.MaxKeys = 3
-			c.parkedTable(table, outbox.CauseKeys).ready = true
+			c.parkedTable(table, outbox.CauseKeys).sweptOut = true
 		}, nil},
 	} {
 		c, table, _ := begun(t, outbox.PublishedStatus)
 		a, b := c.keyed(rowOf(table, "a")), c.keyed(rowOf(table, "b"))
-		a.ready, b.ready = true, true
+		a.sweptOut, b.sweptOut = true, true
 		x.with(c, table, a, b)
 		var got []string
 		for _, p := range c.handbackCandidates() {
@@ -324,7 +324,7 @@ func TestWhenAHandBackBegins(t *testing.T) {
 		c, table, _ := begun(t, outbox.PublishedStatus)
 		c.gate = nil
 		p := c.keyed(rowOf(table, "a"))
-		p.ready = true
+		p.sweptOut = true
 		x.with(c)
 		before := c.hb
 		c.startHandback()
@@ -360,7 +360,7 @@ func TestWhenAHandBackBegins(t *testing.T) {
 			p = c.park(outbox.StreamScope(), outbox.CauseMissed, "", time.Time{})
 			p.durable = true
 		}
-		p.ready = true
+		p.sweptOut = true
 		c.startHandback()
 		h := c.hb
 		x.with(c, h)
@@ -586,7 +586,7 @@ func TestWhatASmallPageAbsorbs(t *testing.T) {
 		r := rowOf(table, "1")
 		p, wide := c.keyed(r), c.parkedTable(table, outbox.CauseKeys)
 		topic := c.park(topicScope("x"), outbox.CauseTopic, "", time.Time{})
-		topic.ready = true
+		topic.sweptOut = true
 		c.ask([]*park{wide}, nil)
 		x.with(c, p, wide, r)
 		c.Swept(outbox.Page{More: !x.small, Snapshot: outbox.Snapshot{Xmin: 9, Xmax: 9}})

@@ -169,7 +169,7 @@ func (c *Core) wantTopics() {
 func (c *Core) awaitsList(p *park) bool {
 	switch p.Scope.Kind {
 	case outbox.ScopeTopic:
-		return p.phase == sweeping && !p.listed && !p.ready && p.scan == scanNone && !p.Next.After(c.now)
+		return p.phase == sweeping && !p.listed && !p.sweptOut && p.scan == scanNone && !p.Next.After(c.now)
 	case outbox.ScopeTopics:
 		return p.phase == sweeping && p.scan == scanNone && !p.nextSweep.After(c.now)
 	}
@@ -322,7 +322,7 @@ func (c *Core) scanAgain(s *pageRequest) time.Time {
 // foundNone takes the news that no row of the park is left. The park is ready for its hand-back once the
 // transactions that may still bring such rows have ended.
 func (c *Core) foundNone(p *park, ended bool) {
-	p.ready = ended
+	p.sweptOut = ended
 	if ended {
 		p.scan = scanNone
 	}

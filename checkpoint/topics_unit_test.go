@@ -89,7 +89,7 @@ func TestTopicsAreAskedFor(t *testing.T) {
 	}
 	for name, change := range map[string]func(){
 		"listed":  func() { p.listed = true },
-		"ready":   func() { p.ready = true },
+		"ready":   func() { p.sweptOut = true },
 		"looking": func() { p.scan = scanAny },
 		"keeping": func() { p.phase = keeping },
 		"waiting": func() { p.Next = c.now.Add(1) },
@@ -192,8 +192,8 @@ func TestLookedAtATopic(t *testing.T) {
 		if !p.nextSweep.IsZero() {
 			swept = p.nextSweep.Sub(c.now)
 		}
-		if p.ready != x.ready || p.scan != x.scan || swept != x.swept || p.tries != x.tries {
-			t.Errorf("%s: ready %v, scan %d, swept in %v, tries %d", name, p.ready, p.scan, swept, p.tries)
+		if p.sweptOut != x.ready || p.scan != x.scan || swept != x.swept || p.tries != x.tries {
+			t.Errorf("%s: ready %v, scan %d, swept in %v, tries %d", name, p.sweptOut, p.scan, swept, p.tries)
 		}
 	}
 }
@@ -295,8 +295,8 @@ func TestLookedAtUnknownTopics(t *testing.T) {
 		if !p.nextSweep.IsZero() {
 			swept = p.nextSweep.Sub(c.now)
 		}
-		if got := len(c.parks.list) - before; got != x.parked || p.ready != x.ready || p.scan != x.then || swept != x.swept {
-			t.Errorf("%s: %d parked, ready %v, scan %d, swept in %v", name, got, p.ready, p.scan, swept)
+		if got := len(c.parks.list) - before; got != x.parked || p.sweptOut != x.ready || p.scan != x.then || swept != x.swept {
+			t.Errorf("%s: %d parked, ready %v, scan %d, swept in %v", name, got, p.sweptOut, p.scan, swept)
 		}
 	}
 }

@@ -66,7 +66,7 @@ var rules = []rule{
 		onlyFailedWait,
 	}},
 	{name: "backoffHolds", scenario: "TestHandBackWaitsForTheBackoff", without: []removal{
-		{"Core.handbackCandidates", "!p.ready || !p.durable || c.blocksSweep(p) ||", "!p.durable ||"},
+		{"Core.handbackCandidates", "!p.sweptOut || !p.durable || c.blocksSweep(p) ||", "!p.durable ||"},
 		onlyFailedWait,
 	}},
 	{name: "failureWithdraws", scenario: "TestFailureWithdrawsFromThePage", without: []removal{
