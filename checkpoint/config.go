@@ -6,7 +6,7 @@ import (
 	"github.com/outbox-cdc/outbox-cdc/internal/outbox"
 )
 
-// Config holds the bounds of a Core. Every field is required.
+// Config holds the bounds of a Core. Every bound is required, unless its field says what 0 means.
 type Config struct {
 	Tables []*outbox.Table
 

@@ -1,8 +1,8 @@
 package checkpoint
 
 // The simulation runs the Core in a made-up world (sim_*_test.go): a database, a
-// slot, Kafka, one or two processes and every fault of docs/internals/design.md, in an
-// order that a seed decides. After each step and at the end the invariants I1 to
+// slot, Kafka, one or two processes, and faults of all of them (the events of
+// sim_run_test.go), in an order that a seed decides. After each step and at the end the invariants I1 to
 // I12 of docs/internals/design.md are checked, and some more rules, which have names:
 // "contract" is what the Core and its driver promise each other (see Ready); "parts" is
 // what the parts of the Core promise about themselves (parts_test.go); "busy" is that no

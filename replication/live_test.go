@@ -817,7 +817,7 @@ func TestPublicationDroppedUnderTheStream(t *testing.T) {
 	t.Parallel()
 	b := newBench(t).init(t)
 	pool := b.Pool(t)
-	watched, err := Watch(t.Context(), postgres.On(pool), b.cfg)
+	watched, err := Observe(t.Context(), postgres.On(pool), b.cfg)
 	mark := watched.Publication
 	if err != nil || mark == "" {
 		t.Fatalf("%q, %v", mark, err)
@@ -831,7 +831,7 @@ func TestPublicationDroppedUnderTheStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Exec(t, `DROP PUBLICATION pub`)
-	if after, err := Watch(t.Context(), postgres.On(pool), b.cfg); err != nil || Damage(mark, after.Publication) != "was dropped" {
+	if after, err := Observe(t.Context(), postgres.On(pool), b.cfg); err != nil || Damage(mark, after.Publication) != "was dropped" {
 		t.Errorf("%+v, %v", after, err)
 	}
 	b.insert(t, 3)

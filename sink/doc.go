@@ -32,7 +32,7 @@
 //
 // The project is built on sarama; franz-go is used in its tests and its demo. kgo's Broker.Request with a
 // kmsg.ProduceRequest could carry the same requests. It leaves fetched batches as they are: then
-// record_batches.go would not be needed, but an encoder of record batches would. Its producer is not
+// fetched_headers.go would not be needed, but an encoder of record batches would. Its producer is not
 // suitable: it takes a transactional id only with transactions, so a leader that delivers at least once
 // could not fence its predecessor.
 //

@@ -37,7 +37,8 @@ type Config struct {
 	Tables []*outbox.Table
 	// Connections is how many statements may run at a time. More than 4 bring no gain. Default 3.
 	Connections int
-	// BatchRows is the largest number of rows in one statement. More than 1000 bring no gain. Default 1000.
+	// BatchRows is the largest number of rows in one statement, except that a statement marks at least one whole unit.
+	// More than 1000 bring no gain. Default 1000.
 	BatchRows int
 	// Pace is the shortest time between two statements of one connection that are not full, so that marks
 	// that trickle in share statements. The first mark after a pause never waits. Default 5 ms.

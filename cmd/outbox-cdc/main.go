@@ -118,7 +118,7 @@ Begin with: outbox-cdc demo (nothing needed), or on your own database
   outbox-cdc status             what does each stream do?
 
 Exit codes:
-  0    done; run: stopped by a signal, everything sent confirmed
+  0    done; run: stopped by a signal (a warning says if drain_timeout ran out)
   1    failed; it may work another time
   2    the command line or the configuration is wrong
   3    somebody has to act first (a privilege, a server setting, a name that is taken)

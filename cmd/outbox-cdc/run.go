@@ -38,8 +38,9 @@ that fails is retried with growing waits, says why in the log, in /readyz and in
 leaves the others running. Where another process leads a stream, this one waits as a standby.
 
 The first SIGINT or SIGTERM stops reading, waits (at most drain_timeout) until what was sent is
-acknowledged, marked and confirmed, and exits with 0: a clean stop makes no duplicates. A second
-one stops at once; then the last rows may be published again.
+acknowledged, marked and confirmed, and exits with 0: a clean stop makes no duplicates. If
+drain_timeout runs out, a warning says what the next start does, and the exit code is 0, too. A
+second signal stops at once; then the last rows may be published again.
 
 Logs go to standard error. Metrics and health are on http.listen (127.0.0.1:9187). Spans go to the
 OpenTelemetry collector of OTEL_EXPORTER_OTLP_ENDPOINT, where that is set.`,

@@ -318,9 +318,9 @@ type Sweep struct {
 
 // Mark is how states are written back.
 type Mark struct {
-	// Connections of the pool that writes states and sweeps.
+	// Connections is how many statements mark rows at the same time. Sweeps and lookups have others.
 	Connections int `yaml:"connections" default:"3" min:"1" max:"100"`
-	// BatchRows is how many rows one UPDATE marks at most.
+	// BatchRows is how many rows one UPDATE marks at most; with `exactly_once`, one unit at least.
 	BatchRows int `yaml:"batch_rows" default:"1000" min:"1" max:"100000"`
 }
 

@@ -72,7 +72,7 @@
 //	once_stateless  the same for tables without state
 //	one_shot        when a sweep by command is over
 //	pauses          what an operator has paused
-//	take_lead       takes the lead and the claim to the tables (it ends in term)
+//	take_lead       takes the lead, and claims the tables; term ends it
 //	locks           locks of the application's own relays
 //	beat            keeps a connection alive that does not stream
 //	keepalives      which position of the server counts

@@ -182,8 +182,8 @@ func (d *driver) takeAnswers() {
 	}
 }
 
-// tick tells the Core the time before each input. Without it, the Core's time may be a second old, and a head
-// start that much too short.
+// tick tells the Core the time before each input. Otherwise the Core's time may be up to a second old, and it
+// would cut head starts by as much.
 func (d *driver) tick() { d.core.Tick(time.Now()) }
 
 // connChanged handles the beginning or the loss of a replication connection.

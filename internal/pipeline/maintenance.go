@@ -74,9 +74,9 @@ func (m *maintenance) maintain(ctx context.Context) error {
 // makes sure that this process still leads.
 func (m *maintenance) checkSlot(ctx context.Context) error {
 	before := m.wal.judged.Load()
-	var watched replication.Watched
+	var watched replication.Observed
 	var waiting []replication.Holder
-	lost, err := m.watchLeader(ctx, replication.Watching(m.cfg.Replication, &watched), replication.Standbys(m.cfg.Replication.Slot, m.cfg.Replication.Name, &waiting))
+	lost, err := m.watchLeader(ctx, replication.Observing(m.cfg.Replication, &watched), replication.Standbys(m.cfg.Replication.Slot, m.cfg.Replication.Name, &waiting))
 	if err == nil {
 		m.tracker.waiting(waiting)
 		m.tellRetained(watched.Retained, m.keepBudget(ctx, watched.Retained))
@@ -136,7 +136,7 @@ func (m *maintenance) tellRetained(r replication.Retained, holder string) {
 
 // watch ends the connection if rows may have been passed over, if a publication that lacked tables has
 // changed, or if a table is usable again. The next connection then judges slot, publication and tables again.
-func (m *maintenance) watch(ctx context.Context, before *outbox.Identity, watched *replication.Watched) {
+func (m *maintenance) watch(ctx context.Context, before *outbox.Identity, watched *replication.Observed) {
 	swapped := replication.Replaced(before.Relations, watched.Relations)
 	damage := swapped
 	if changed := replication.Damage(before.Publication, watched.Publication); damage == "" && changed != "" {

@@ -349,7 +349,7 @@ func (w *walReader) read(ctx context.Context) error {
 // then passes rows over and goes on (seen with 18.4); earlier versions end the stream. No later row may be
 // taken from this connection, because it would overtake the missing rows.
 func (w *walReader) lookAtPublication(ctx context.Context) error {
-	watched, err := replication.Watch(ctx, postgres.On(w.pool), w.cfg)
+	watched, err := replication.Observe(ctx, postgres.On(w.pool), w.cfg)
 	if err != nil {
 		return err
 	}

@@ -30,15 +30,15 @@ func Worse(a, b string) int { return cmp.Compare(slices.Index(levels, a), slices
 type Finding struct {
 	// Level is `bad` (somebody has to act, or rows wait), `warn` or `note`.
 	Level string `json:"level"`
-	// Short is it in a few words, as in `mode_text`. Missing: the mode or another finding says it.
+	// Short is the finding in a few words, as in `mode_text`. Missing: the mode or another finding says the same.
 	Short string `json:"short,omitempty"`
 	// Text says what is wrong and why.
 	Text string `json:"text"`
 	// Hint says what to do.
 	Hint string `json:"hint"`
-	// Since is since when it is so. Missing: not known, or the text says it.
+	// Since is when the finding began. Missing: the time is not known, or the text has it.
 	Since time.Time `json:"since,omitzero"`
-	// Alert is the alert that tells of it, and so the page in docs/runbooks. Missing: none does.
+	// Alert is the name of the finding's alert, and of its page in docs/runbooks. Missing: none.
 	Alert string `json:"alert,omitempty"`
 	// Blocks: rows of a whole cluster, table or stream cannot be published, so the stream is not ready.
 	Blocks bool `json:"blocks,omitempty"`

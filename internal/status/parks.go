@@ -30,7 +30,7 @@ type ParkGroup struct {
 	Cause string `json:"cause"`
 	// Reason is why they are parked, in words.
 	Reason string `json:"reason"`
-	// Count is how many they are.
+	// Count is the number of parks.
 	Count int `json:"count"`
 	// Since is when the oldest of them began.
 	Since time.Time `json:"since"`

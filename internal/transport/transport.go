@@ -1,4 +1,4 @@
-// Package transport judges, from settings alone, how safe the way to a server is. Package config refuses
+// Package transport judges how safe the way to a server is: from settings, and for Stay from the address dialled. Package config refuses
 // secrets on an open way. Package preflight warns of a way that is less than verified. cmd asks before it
 // sends credentials.
 package transport
@@ -25,7 +25,7 @@ const (
 	Unverified
 	// Verified: the attacker can do nothing, because the server's certificate and name are checked.
 	Verified
-	// Local: there is no way for an attacker to be on, because the server is on this machine.
+	// Local: the server is on this machine, so no attacker can be in between.
 	Local
 )
 
@@ -66,8 +66,8 @@ func Stay(_, address string, _ syscall.RawConn) error {
 	return ErrOtherMachine
 }
 
-// Postgres returns the safety of the least safe way that the settings allow, and that way's host. With
-// sslmode prefer, which is the default, that is the way without TLS.
+// Postgres returns the safety of the least safe connection that the settings allow, and its host. With
+// sslmode prefer, which is the default, that is a connection without TLS.
 func Postgres(c *pgconn.Config) (Safety, string) {
 	worst, host := postgres(c.Host, c.TLSConfig), c.Host
 	for _, f := range c.Fallbacks {

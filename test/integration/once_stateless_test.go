@@ -137,8 +137,8 @@ func TestExactlyOnceWithoutStateThroughAServerCrash(t *testing.T) {
 	w.judge(history.Rules{})
 }
 
-// So does a restart before version 17. Up to where a clean stop at least once confirmed the slot, nothing is published
-// again by a stream that delivers exactly once from then on.
+// A restart of a server before version 17 takes the slot back, too. A stream stops cleanly with delivery:
+// at_least_once, and goes on with exactly_once: it publishes no row again that the clean stop had confirmed.
 func TestExactlyOnceWithoutStateAfterAStopAndARestart(t *testing.T) {
 	t.Parallel() // it mostly waits
 	db := harness.PrivatePostgres(t, localpg.Options{Settings: map[string]string{"checkpoint_timeout": "1h"}})

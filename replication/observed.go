@@ -27,23 +27,23 @@ func publicationMark(oid, xmin, members string) string {
 // PassedOver is appended to a Mark when rows were passed over under it, so that no later Mark equals it.
 const PassedOver = " 0=0"
 
-// Watched is the state of a stream's slot, publication and tables, which the leader reads every few seconds.
-type Watched struct {
+// Observed is the state of a stream's slot, publication and tables, which the leader reads every few seconds.
+type Observed struct {
 	Retained
 	Publication string            // its Mark; empty: there is no publication
 	Relations   map[string]uint32 // each table's OID by the table's name; 0: none of the table's rows are in the WAL
 }
 
-// Watch reads the state of the slot, the publication and the tables. It takes about 0.2 ms. A publication
+// Observe reads the state of the slot, the publication and the tables. It takes about 0.2 ms. A publication
 // that was dropped and re-created between two calls has skipped rows silently on version 18, and ended the
 // stream on earlier versions.
-func Watch(ctx context.Context, q postgres.DB, cfg Config) (w Watched, err error) {
-	err = q.Ask(ctx, Watching(cfg, &w))
+func Observe(ctx context.Context, q postgres.DB, cfg Config) (w Observed, err error) {
+	err = q.Ask(ctx, Observing(cfg, &w))
 	return w, err
 }
 
-// Watching returns the question that Watch asks. Its answer is written to w.
-func Watching(cfg Config, w *Watched) postgres.Question {
+// Observing returns the question that Observe asks. Its answer is written to w.
+func Observing(cfg Config, w *Observed) postgres.Question {
 	names, _ := json.Marshal(namesOf(cfg.Tables)) // texts
 	return postgres.Question{SQL: sql.Watch, Args: []any{cfg.Slot, cfg.Publication, string(names)}, Read: func(found pgx.Rows, err error) error {
 		var row []string
@@ -183,7 +183,7 @@ func HolderOf(ctx context.Context, q postgres.DB, r Retained, budget uint64) (Bl
 
 // ReadRetained reads how much WAL the slot holds back.
 func ReadRetained(ctx context.Context, q postgres.DB, slot string) (Retained, error) {
-	w, err := Watch(ctx, q, Config{Slot: slot})
+	w, err := Observe(ctx, q, Config{Slot: slot})
 	return w.Retained, err
 }
 
