@@ -88,7 +88,7 @@ func initStream(ctx context.Context, s *config.Stream, what initOptions, io stre
 	_, refused := errors.AsType[*failure](err)
 	if err != nil && what.showSQL && ctx.Err() == nil && !refused {
 		fmt.Fprintf(io.err, "outbox-cdc: stream %s: %v\n", s.Name, err)
-		fmt.Fprintln(io.err, "outbox-cdc: so these statements make everything, also what exists already")
+		fmt.Fprintln(io.err, "outbox-cdc: so this is everything, also what exists already")
 		plan, err := planOf(&replication.State{Database: s.Postgres.Database}, setupOf(s, ""), s, what)
 		if err != nil {
 			return err

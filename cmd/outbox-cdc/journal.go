@@ -142,7 +142,7 @@ func initJournal(ctx context.Context, s *preflight.Stream, j *preflight.Journal,
 	wrong := unsound(j.Findings)
 	switch {
 	case show && j.Unusable:
-		fmt.Fprintf(io.err, "outbox-cdc: stream %s: %v\noutbox-cdc: so these statements make everything, also what exists already\n", s.Name, wrong)
+		fmt.Fprintf(io.err, "outbox-cdc: stream %s: %v\noutbox-cdc: so this is everything, also what exists already\n", s.Name, wrong)
 	case !j.Missing && wrong != nil:
 		return wrong
 	case !j.Missing:
