@@ -58,7 +58,11 @@ func (r *reading) bytes(v *value, whole bool) ([]byte, fault) {
 	if v.plain() {
 		return v.content(r.values[v.at], r.arena)
 	}
-	text, kind, fault := r.first(v, (*field).text)
+	plain := (*field).text
+	if v.base64 { // a bytea column holds the base64 as its bytes
+		plain = (*field).content
+	}
+	text, kind, fault := r.first(v, plain)
 	switch {
 	case fault != "" || text == nil:
 		return nil, fault

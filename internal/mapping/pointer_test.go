@@ -318,3 +318,21 @@ func TestHeaderEncodings(t *testing.T) {
 		t.Error(r.Err)
 	}
 }
+
+// A bytea column may hold base64, in text and in binary form.
+func TestBase64InBytea(t *testing.T) {
+	table := &outbox.Table{Mapping: outbox.Mapping{
+		ID: []string{"id"}, Cluster: outbox.ClusterMapping{Default: "main"}, Topic: outbox.Template{Literals: []string{"t"}},
+		Payload: outbox.PayloadMapping{Expr: outbox.Expr{Column: "payload", Base64: true}}, Published: outbox.PublishedDelete,
+	}}
+	plan, err := Compile(nil, table, []Column{{Name: "id", OID: oidInt8}, {Name: "payload", OID: oidBytea}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, payload := range []Value{{Data: []byte("AP8="), Format: Binary}, {Data: []byte(`\x4150383d`), Format: Text}} {
+		r := plan.Row([]Value{{Data: []byte("1"), Format: Text}, payload}, new(Arena))
+		if r.Err != nil || string(r.Value) != "\x00\xff" {
+			t.Errorf("%v: %q", r.Err, r.Value)
+		}
+	}
+}
