@@ -108,7 +108,6 @@ func TestBrokersWithoutTransactions(t *testing.T) {
 	w.serve()
 	p := w.run()
 	p.Await(30*time.Second, "NOT FENCED: the brokers have no transactions")
-	p.streaming()
 	w.writeRows(steady(), 300)
 	w.settled(60 * time.Second)
 	harness.Eventually(t, 30*time.Second, func() error {
