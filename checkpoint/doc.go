@@ -97,7 +97,7 @@
 //	held         rows that wait in the sink for long
 //	keyqueue     rows that wait, in order per key
 //	unmarked     published rows whose marks are refused
-//	keys         when a key is tried again
+//	key_retries  when a key is tried again
 //	blocked      keys that wait for the operator
 //	topics       topics that cannot be used
 //	durable      parks are written and removed

@@ -257,7 +257,7 @@ func (r *round) answerLeft(items []*item, list []named) []*item {
 // says what to do.
 func (u *Updater) Recover(ctx context.Context, cluster string, unit exactlyonce.Placed) error {
 	table := u.tableOf(unit.Table)
-	p := &process{Updater: u, session: &session{pool: u.cfg.Pool}, key: queueKey{table: table, kind: outbox.MarkSent, way: ofLeft, free: true}}
+	p := &process{Updater: u, session: &session{pool: u.cfg.Pool}, key: markGroup{table: table, kind: outbox.MarkSent, way: ofLeft, free: true}}
 	of := &outbox.Unit{Cluster: cluster, Number: unit.Number, Place: unit.Offset, Rows: len(unit.Names)}
 	err := errUnknownTable
 	if table != nil {

@@ -330,10 +330,10 @@ func (k *keeper) warnOld(c *claim, age time.Duration) {
 }
 
 // group groups marks that can share a statement.
-func group(marks []outbox.Mark, counts map[*outbox.Row]int64) map[queueKey][]*item {
-	groups := make(map[queueKey][]*item)
+func group(marks []outbox.Mark, counts map[*outbox.Row]int64) map[markGroup][]*item {
+	groups := make(map[markGroup][]*item)
 	for _, m := range marks {
-		key := queueKey{table: m.Row.Table, kind: m.Kind}
+		key := markGroup{table: m.Row.Table, kind: m.Kind}
 		groups[key] = append(groups[key], &item{mark: m, expected: counts[m.Row]})
 	}
 	return groups
@@ -347,7 +347,7 @@ func (k *keeper) finish(ctx context.Context, c *claim) {
 		return
 	}
 	var steps []tablesql.Step
-	all := make(map[queueKey]*written)
+	all := make(map[markGroup]*written)
 	for key, items := range groups {
 		w := &written{items: items, state: make([]outbox.MarkState, len(items))}
 		step, err := c.targets[key.table].step(key.kind, false, w)
@@ -385,7 +385,7 @@ func (k *keeper) finish(ctx context.Context, c *claim) {
 }
 
 // lost ends a claim whose transaction failed. Its locks are gone, and its marks take the ordinary way.
-func (k *keeper) lost(ctx context.Context, c *claim, groups map[queueKey][]*item, err error) {
+func (k *keeper) lost(ctx context.Context, c *claim, groups map[markGroup][]*item, err error) {
 	if tablesql.FaultOf(err) != tablesql.Passing {
 		for table := range c.targets {
 			k.targets.Forget(table)

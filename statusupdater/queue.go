@@ -17,8 +17,8 @@ const (
 	slowFor = time.Minute
 )
 
-// queueKey identifies marks that can share a statement.
-type queueKey struct {
+// markGroup identifies marks that can share a statement.
+type markGroup struct {
 	table *outbox.Table
 	kind  outbox.MarkKind
 	free  bool // skip rows that other sessions have locked
@@ -30,7 +30,7 @@ type queueKey struct {
 
 // markQueue is the queue of marks with one key.
 type markQueue struct {
-	key   queueKey
+	key   markGroup
 	items []*item
 	since time.Time // when the first of items was queued
 	busy  int       // workers that hold a batch of this queue
@@ -50,7 +50,7 @@ type item struct {
 
 // batch is the marks that a worker takes at once.
 type batch struct {
-	key   queueKey
+	key   markGroup
 	items []*item
 	slow  bool // its statements may hang
 }
@@ -68,7 +68,7 @@ type queue struct {
 	rows     int // most rows of a batch
 	workers  int
 	perTable int // most workers for one table
-	queues   map[queueKey]*markQueue
+	queues   map[markGroup]*markQueue
 	ready    []*markQueue // queues with items; the first is served next
 	closed   bool
 
@@ -79,7 +79,7 @@ type queue struct {
 
 func newQueue(rows, workers, tables int) *queue {
 	q := &queue{
-		rows: rows, workers: workers, perTable: workers, queues: make(map[queueKey]*markQueue),
+		rows: rows, workers: workers, perTable: workers, queues: make(map[markGroup]*markQueue),
 		busy: make(map[*outbox.Table]int), hung: make(map[*outbox.Table]time.Time),
 	}
 	if tables > 1 {
@@ -96,7 +96,7 @@ func (q *queue) put(marks []outbox.Mark) {
 	var mq *markQueue
 	for i := range marks {
 		items[i].mark = marks[i]
-		key := queueKey{table: marks[i].Row.Table, kind: marks[i].Kind, suspect: marks[i].Refused, way: wayOf(&marks[i])}
+		key := markGroup{table: marks[i].Row.Table, kind: marks[i].Kind, suspect: marks[i].Refused, way: wayOf(&marks[i])}
 		key.free = key.way == ofLeft
 		if mq == nil || mq.key != key {
 			mq = q.of(key)
@@ -108,7 +108,7 @@ func (q *queue) put(marks []outbox.Mark) {
 }
 
 // putBack queues items again.
-func (q *queue) putBack(key queueKey, items []*item) {
+func (q *queue) putBack(key markGroup, items []*item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	mq := q.of(key)
@@ -124,7 +124,7 @@ func (q *queue) tellHung(table *outbox.Table) {
 	q.hung[table] = time.Now()
 }
 
-func (q *queue) of(key queueKey) *markQueue {
+func (q *queue) of(key markGroup) *markQueue {
 	mq := q.queues[key]
 	if mq == nil {
 		mq = &markQueue{key: key}
@@ -195,7 +195,7 @@ func (q *queue) next(now time.Time) (*markQueue, time.Duration) {
 }
 
 // admits reports whether the queue may have another worker.
-func (q *queue) admits(key queueKey, now time.Time) bool {
+func (q *queue) admits(key markGroup, now time.Time) bool {
 	switch {
 	case q.workers == 1:
 		return true
@@ -206,7 +206,7 @@ func (q *queue) admits(key queueKey, now time.Time) bool {
 }
 
 // isSlow reports whether a statement of the queue must be expected to hang.
-func (q *queue) isSlow(key queueKey, now time.Time) bool {
+func (q *queue) isSlow(key markGroup, now time.Time) bool {
 	return key.suspect || q.hungLately(key.table, now)
 }
 

@@ -43,7 +43,7 @@ func TestAWorkerIsLeftForOthers(t *testing.T) {
 		}
 	}
 	taken(2)
-	q.done(batch{key: queueKey{table: slow, kind: outbox.MarkSent}})
+	q.done(batch{key: markGroup{table: slow, kind: outbox.MarkSent}})
 	q.tellHung(slow)
 	q.tellHung(other)
 	q.put(sentOf(other, 100))
@@ -62,7 +62,7 @@ func TestBatchesAreAsSmallAsTheirItemsAre(t *testing.T) {
 	q := newQueue(10, 9, 1)
 	table := &outbox.Table{}
 	q.put(sentOf(table, 8))
-	items := q.queues[queueKey{table: table, kind: outbox.MarkSent}].items
+	items := q.queues[markGroup{table: table, kind: outbox.MarkSent}].items
 	for _, it := range items[3:5] {
 		it.most = 1
 	}

@@ -91,7 +91,7 @@ func TestOnlyTheWholeTimeoutMakesATableSlow(t *testing.T) {
 	u := idle(t, Config{})
 	table := &outbox.Table{Name: "outbox"}
 	for _, slow := range []bool{true, false} {
-		p := u.processOf(batch{key: queueKey{table: table}, slow: slow})
+		p := u.processOf(batch{key: markGroup{table: table}, slow: slow})
 		p.fault(t.Context(), []*item{{}, {}}, &pgconn.PgError{Code: "57014"})
 		if got := u.queue.hungLately(table, time.Now()); got == slow {
 			t.Errorf("slow: %v, told: %v", slow, got)
@@ -136,7 +136,7 @@ func TestOnlySessionsOfTheDatabaseAreEnded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fixture.Im2be())
 	other := harness.Postgres(t)
-	p := b.updater.processOf(batch{key: queueKey{table: b.table}})
+	p := b.updater.processOf(batch{key: markGroup{table: b.table}})
 	for _, c := range []struct {
 		db   *harness.DB
 		ends bool

@@ -265,11 +265,11 @@ func (r *round) unmarked(ctx context.Context, w *written) ([]tablesql.Step, erro
 
 // asLeft turns marks of units into marks of rows with an entry in outbox_cdc.tally_left, and returns the key
 // of their queue.
-func (p *process) asLeft(items []*item) queueKey {
+func (p *process) asLeft(items []*item) markGroup {
 	for _, it := range items {
 		it.mark.Unit, it.mark.InTally = nil, true
 	}
-	return queueKey{table: p.key.table, kind: p.key.kind, way: ofLeft, free: true}
+	return markGroup{table: p.key.table, kind: p.key.kind, way: ofLeft, free: true}
 }
 
 // leaving collects new entries of outbox_cdc.tally_left. The horizon is the id of the transaction that

@@ -67,7 +67,7 @@ func (u *Updater) newBackoff() *backoff.ExponentialBackOff {
 type process struct {
 	*Updater
 	session  *session
-	key      queueKey
+	key      markGroup
 	slow     bool      // its statements get only SlowTimeout
 	groups   [][]*item // the last group is next
 	rounds   int       // tries of the last group without an error
@@ -114,7 +114,7 @@ func (p *process) again(items []*item) {
 
 var errSwallowed = errors.New("the statement succeeds and the row stays as it was: a trigger or a rule undoes the mark, or keeps it from being written")
 
-func (p *process) setAside(key queueKey, items []*item) {
+func (p *process) setAside(key markGroup, items []*item) {
 	p.stats.locked.Add(int64(len(items)))
 	for _, it := range items {
 		if it.aside++; it.aside == 10 || it.aside%1000 == 0 {
@@ -126,7 +126,7 @@ func (p *process) setAside(key queueKey, items []*item) {
 	p.later(key, items, p.cfg.LockedRetry)
 }
 
-func (p *process) later(key queueKey, items []*item, pause time.Duration) {
+func (p *process) later(key markGroup, items []*item, pause time.Duration) {
 	q := p.queue
 	time.AfterFunc(pause, func() { q.putBack(key, items) })
 }

@@ -40,7 +40,7 @@ It asks the running process (http.listen of the configuration, with its credenti
 database about streams that this process does not lead, or where none answers. The database does not
 know rows in flight, throughput and the state of Kafka.
 
-Exit code 1: something could not be found out.`,
+Exit code 1: something could not be found out, or a stream does not work.`,
 		Example: `  outbox-cdc status
   outbox-cdc status --watch
   outbox-cdc status --stream orders --json
