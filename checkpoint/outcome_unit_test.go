@@ -389,6 +389,18 @@ func TestWhatAnAnswerToAMarkDoes(t *testing.T) {
 			}
 		}
 	})
+	t.Run("a note tells of a row that cannot become a record, and of no row that Kafka refused", func(t *testing.T) {
+		t.Parallel()
+		c, table, _ := begun(t, outbox.PublishedStatus)
+		unfit, refused := rowOf(table, "1"), rowOf(table, "2")
+		unfit.Err = errors.New("no topic")
+		c.charge(c.flying(unfit, inSink), unfit.Err)
+		c.charge(c.flying(refused, inSink), errors.New("too large"))
+		n := slices.DeleteFunc(c.ready.Notes, func(n Note) bool { return n.Kind == NoteParked })
+		if len(n) != 1 || n[0].Kind != NoteUnfit || n[0].Row != unfit || n[0].Reason != "no topic" {
+			t.Errorf("%+v", n)
+		}
+	})
 	t.Run("a note tells of a row that is FAILED", func(t *testing.T) {
 		t.Parallel()
 		c, table, _ := begun(t, outbox.PublishedStatus)

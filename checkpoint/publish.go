@@ -70,5 +70,8 @@ func (c *Core) charge(h uint32, err error) *park {
 	c.settleUnder(e.tx, p)
 	e.tx = noTx
 	c.ready.Marks = append(c.ready.Marks, outbox.Mark{Row: e.row, Kind: outbox.MarkAttempt, Reason: e.reason, Uncharged: e.uncharged, Spends: e.spends})
+	if e.row.Err != nil {
+		c.note(Note{Kind: NoteUnfit, Row: e.row, Reason: e.reason})
+	}
 	return p
 }

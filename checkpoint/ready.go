@@ -40,7 +40,7 @@ type Note struct {
 	Park outbox.Park
 	Mode outbox.Mode
 	Row  *outbox.Row
-	// Reason is the error's text of NoteFailed and NoteStalled.
+	// Reason is the error's text of NoteUnfit, NoteFailed and NoteStalled.
 	Reason string
 	Cause  outbox.Cause
 	N      int
@@ -55,6 +55,7 @@ const (
 	NoteUnparked                     // Park
 	NoteMode                         // Mode
 	NoteMissed                       // N rows that the watch found; Cause says why
+	NoteUnfit                        // Row cannot become a record, and is charged; Reason is why
 	NoteFailed                       // Row used up its budget; Reason is its last error
 	NoteStalled                      // Row of a table without state was refused; the rows behind it and the confirmed position wait for it
 )

@@ -18,7 +18,6 @@ func (d *driver) carryOut(r checkpoint.Ready) {
 	d.command(r.Commands)
 	if len(r.Marks) > 0 {
 		d.compareOne(r.Marks, time.Now())
-		d.tellUnfit(r.Marks)
 		d.updater.Do(r.Marks...)
 	}
 	d.updater.Unclaim(r.Unclaim...)

@@ -75,16 +75,6 @@ func (d *driver) outcome(o outbox.Outcome) {
 	d.core.Outcome(o)
 }
 
-// tellUnfit logs the rows that cannot become a record, at each attempt that this costs them.
-func (d *driver) tellUnfit(marks []outbox.Mark) {
-	for i := range marks {
-		if r := marks[i].Row; marks[i].Kind == outbox.MarkAttempt && r.Err != nil {
-			d.log.Warn().Ctx(loglimit.About(r.Table.String())).Str("error", marks[i].Reason).Stringer("table", r.Table).Strs("id", outbox.SplitID(r.ID)).
-				Msg("the row cannot become a record: it is tried again, and then FAILED")
-		}
-	}
-}
-
 func (d *driver) clusterState(s outbox.ClusterState) {
 	if s.Topics != nil {
 		d.core.Topics(s.Cluster, s.Topics)
@@ -173,6 +163,9 @@ func (d *driver) note(n checkpoint.Note) {
 	case checkpoint.NoteMissed:
 		d.metrics.Missed(n.Cause, n.N)
 		log.Info().Int("rows", n.N).Str("cause", string(n.Cause)).Msg("found pending rows that the stream does not carry")
+	case checkpoint.NoteUnfit:
+		log.Warn().Ctx(loglimit.About(n.Row.Table.String())).Str("error", n.Reason).Stringer("table", n.Row.Table).Strs("id", outbox.SplitID(n.Row.ID)).
+			Msg("the row cannot become a record: its key waits")
 	case checkpoint.NoteFailed:
 		log.Error().Ctx(loglimit.About(n.Row.Table.String())).Stringer("table", n.Row.Table).Strs("id", outbox.SplitID(n.Row.ID)).Str("topic", outbox.Shown(n.Row.Topic)).
 			Str("reason", n.Reason).Msg("the row is FAILED: its tries are used up")
