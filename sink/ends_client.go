@@ -204,7 +204,7 @@ func (pc *producerIDClient) judgeEnds(all []*end, leaders map[topicPartition]str
 
 var (
 	errNoEnd    = errors.New("the marker is not there")
-	errNoLeader = fmt.Errorf("it has no leader (%w): are enough of its brokers up, and their disks well?", sarama.ErrLeaderNotAvailable)
+	errNoLeader = fmt.Errorf("it has no leader (%w): are enough of its brokers up, and can they write to their disks?", sarama.ErrLeaderNotAvailable)
 )
 
 func fail(these []*end, err error) {

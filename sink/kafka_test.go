@@ -125,7 +125,7 @@ func TestRealQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRig(t, Config{Brokers: k.Addrs, TransactionalID: topic, ClientID: topic, Compression: "none"})
-	for n := 0; r.tally.throttled.Load() == 0; n++ { // until brokers heed the quota, and then until it is used up
+	for n := 0; r.tally.throttled.Load() == 0; n++ { // until brokers know the quota, and then until it is used up
 		if n == 60 {
 			t.Fatal("no broker asked for a pause")
 		}

@@ -77,7 +77,7 @@ func (m *machine) noteLoss(b *batch, offset int64) {
 }
 
 func lost(topic string) string {
-	return "Kafka lost records that it had acknowledged, so the topic lacks rows that are SENT; to see which rows to send again: outbox-cdc replay --topic " + topic + " --since TIME (with --yes they are sent)"
+	return "Kafka lost records that it had acknowledged, so the topic lacks rows that were published; to see which rows to send again: outbox-cdc replay --topic " + topic + " --since TIME (with --yes they are sent)"
 }
 
 // split deals with a batch that was rejected for a record's fault and is not in the partition log. Its rows

@@ -194,5 +194,5 @@ func (m *machine) calm(q *partitionQueue) {
 }
 
 func errLeaderless(q *partitionQueue) error {
-	return fmt.Errorf("partition %d of topic %s has no leader: are enough of its brokers up, and their disks well?", q.partition, q.topic.name)
+	return fmt.Errorf("partition %d of topic %s has no leader: are enough of its brokers up, and can they write to their disks?", q.partition, q.topic.name)
 }

@@ -16,7 +16,7 @@ import (
 // Requeue, discard and replay work alike: they look first, say what would be done, do it with --yes, and log
 // who did what.
 
-// actFlags are the flags of an act, besides those that select rows.
+// actFlags are the flags of an act, except those that select rows.
 type actFlags struct {
 	*filterFlags
 	logs *logFlags

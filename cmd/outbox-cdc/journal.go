@@ -26,7 +26,7 @@ func journalCommand(io streams) *cobra.Command {
 		Short: "Replace the journal of a stream by an empty one",
 		Long: `Replaces the journal of an exactly-once stream by an empty one, on each of its Kafka clusters: deletes the
 topic, creates it, and has schema outbox_cdc forget the old one. Use it where the journal was deleted or
-truncated: the stream does not start with that.
+truncated: the stream does not start then.
 
 Rows that were published and are not marked yet are still PENDING, and are published once more. The command
 refuses while a process leads the stream.`,

@@ -28,8 +28,8 @@ func previewCommand(io streams) *cobra.Command {
 		Use:   "preview",
 		Short: "Show the records that rows would become; nothing is published",
 		Long: `Shows the records that the next pending rows would become, or those of --id, whatever their state:
-topic, key, headers and value (the partition where a column names it). A row that cannot become a record is shown with its error.
-Nothing is published, nothing is marked, and Kafka is not asked.
+topic, key, headers and value (the partition where a column names it). A row that cannot become a
+record is shown with its error. Nothing is published, nothing is marked, and Kafka is not asked.
 
 With --stdin a row is read from standard input: a JSON object with its columns. Those that are left
 out are NULL. PostgreSQL reads the values by the columns' types, and the row is inserted nowhere.

@@ -83,7 +83,7 @@ type swept struct {
 
 func (w *sweepRun) run(ctx context.Context) error {
 	if !w.once {
-		return usage("sweep needs --once; run sweeps what its slot missed by itself")
+		return usage("sweep needs --once; outbox-cdc run sweeps by itself the rows that its slot missed")
 	}
 	if w.giveUp <= 0 {
 		return usage("--give-up-after %s is not above 0: write a duration such as 10m", w.giveUp)

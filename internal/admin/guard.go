@@ -292,7 +292,7 @@ func same(a, b string) bool {
 
 // ---- by which name ----
 
-// hosts returns our own host names, besides IP addresses. A browser can be made to believe that another
+// hosts returns our own host names, apart from IP addresses. A browser can be made to believe that another
 // site's name leads here (DNS rebinding); it would then show our responses to that site. This is impossible
 // with an IP address, and with these names.
 func hosts(configured []string) map[string]bool {

@@ -123,7 +123,7 @@ func (w *walReader) cannotBeSwept(v *replication.Verdict) {
 	if !w.stateless || w.remembered.SystemID == "" || v.Err != nil {
 		return
 	}
-	const message = "rows may be lost: the slot lacks some, and tables with published: none cannot be swept; compare those tables with the topics"
+	const message = "rows may be lost: the slot may lack some, and tables with published: none cannot be swept; compare these tables with the topics"
 	w.tracker.recordEvent("slot", message+": "+v.Reason)
 	w.log.Error().Str("cause", string(v.Cause)).Str("reason", v.Reason).Msg(message)
 }

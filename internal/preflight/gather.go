@@ -121,7 +121,7 @@ func (g *gathering) database(ctx context.Context) {
 func openPool(s *Stream) (*pgxpool.Pool, error) {
 	access := postgres.Access{DSN: s.DSN, Password: s.Password, Application: "outbox-cdc check/" + s.Name}
 	pool, err := access.Pool(func(c *pgxpool.Config) {
-		c.MaxConns = 4 // as many as the stream itself has besides those for marks
+		c.MaxConns = 4 // as many as the stream itself has, without those for marks
 	})
 	if err != nil {
 		return nil, errors.New("postgres.dsn is not a connection string: write it like postgres://user:password@host:5432/database")

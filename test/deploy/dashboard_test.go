@@ -210,7 +210,7 @@ func TestDashboard(t *testing.T) {
 func TestEveryMetricIsLookedAt(t *testing.T) {
 	elsewhere := map[string]string{
 		"outbox_cdc_build_info":                    "to join versions to other metrics",
-		"outbox_cdc_inflight_bytes":                "beside memory_rows, for sizing",
+		"outbox_cdc_inflight_bytes":                "next to memory_rows, for sizing",
 		"outbox_cdc_memory_limit_bytes":            "the same",
 		"outbox_cdc_leader_epoch":                  "to tell terms apart",
 		"outbox_cdc_kafka_batches_total":           "to see how full batches are",
